@@ -1,0 +1,2 @@
+//! The `flux` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Program to LLVM module to PTX.

@@ -1,0 +1,293 @@
+//! How a launch hands a Program's CTA agent its arguments, and how its shared memory is laid out.
+//!
+//! Code generation and the driver of a launch both derive this from the Program, so the order of
+//! parameters and the sizes are written once.
+
+use crate::arena::Handle;
+use crate::element::Element;
+use crate::program::{BufferId, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId};
+use crate::schedule::Consumers;
+
+/// Threads of a CTA: one producer warpgroup and two consumer warpgroups.
+pub const THREADS: u32 = 384;
+
+/// Warps that store a tile, and so the number of times each tile-level signal is raised.
+pub const fn epilogue_warps(consumers: Consumers) -> u32 {
+    match consumers {
+        Consumers::Cooperative => 8,
+        Consumers::PingPong => 4,
+    }
+}
+
+/// A tensor map (PTX ISA, "Tensors"; `cuTensorMapEncodeTiled`) that the kernel takes by value:
+/// two-dimensional, inner dimension the columns, 128-byte swizzle, zero fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MapParam {
+    /// The buffer it describes: plane `plane` of it.
+    pub buffer: BufferId,
+    /// Flattened plane index.
+    pub plane: u32,
+    /// Rows of a box.
+    pub box_rows: u32,
+    /// Columns of a box.
+    pub box_cols: u32,
+}
+
+/// An 8-byte word of the kernel's last parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// Address of a buffer on this rank.
+    Address(BufferId),
+    /// Bytes from one row of a buffer to the next.
+    Pitch(BufferId),
+    /// Bytes from one plane of a symmetric buffer to the next.
+    PlaneBytes(BufferId),
+    /// Byte offset of a symmetric buffer in every rank's heap.
+    BufferOffset(BufferId),
+    /// Byte offset of a signal array: in the device heap or in the host heap, by its home.
+    SignalOffset(SignalId),
+    /// 1 where rows of an output may be written by 16-byte vectors and TMA (base and pitch are
+    /// multiples of 16), else 0.
+    Aligned(BufferId),
+    /// Address of an array of addresses: every rank's device heap.
+    DeviceHeaps,
+    /// Address of an array of addresses: every rank's host heap.
+    HostHeaps,
+    /// A symbol of the launch: M, N, K, world, rank or ctas.
+    Sym(Sym),
+    /// Address of a table's rows, 16 bytes each.
+    Table(TableId),
+    /// Bits of a scalar, in the low half.
+    Scalar(u32),
+    /// Address of the epoch word (u32): launches completed. The kernel advances it.
+    Epoch,
+    /// Address of the word (u32) that counts CTAs that have finished.
+    Retired,
+    /// Address of the word (u32) that is nonzero once some wait of this launch gave up.
+    Abort,
+    /// Address of the [`Report`] in host memory.
+    Report,
+    /// Nanoseconds a wait may take.
+    LimitNs,
+}
+
+/// What a wait that gives up leaves in host memory: eight 32-bit words, in this order. `state`
+/// is written last, with release semantics at system scope; 0 means nothing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Report {
+    /// 1 once the other words are valid.
+    State = 0,
+    /// The CTA that waited.
+    Cta = 1,
+    /// Index of the signal array.
+    Signal = 2,
+    /// The slot.
+    Slot = 3,
+    /// The value last seen.
+    Seen = 4,
+    /// The value wanted.
+    Wanted = 5,
+    /// Line of the wait in the user's source.
+    Line = 6,
+    /// Column of the wait in the user's source.
+    Column = 7,
+}
+
+/// Bytes of a report.
+pub const REPORT_BYTES: u32 = 32;
+
+/// Offsets into dynamic shared memory, in bytes from a base rounded up to 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SharedMap {
+    /// Stages of the left operand: `stages` times `a_stage` bytes.
+    pub a: u32,
+    /// Bytes of one stage of the left operand.
+    pub a_stage: u32,
+    /// Stages of the right operands: `stages` times `b_stage` bytes.
+    pub b: u32,
+    /// Bytes of one stage of all right operands together.
+    pub b_stage: u32,
+    /// Staging of the epilogue: `warps × buffers` boxes of 16 rows × 128 bytes.
+    pub c: u32,
+    /// mbarriers: `full[stages]`, then `empty[stages]`.
+    pub barriers: u32,
+    /// All of it, the slack for rounding the base included.
+    pub total: u32,
+}
+
+/// Bytes of one row of a staging box, and of a stage's rows: the 128-byte swizzle.
+pub const SWIZZLE_BYTES: u32 = 128;
+
+/// Rows of a staging box: those of one warp in an accumulator fragment.
+pub const BOX_ROWS: u32 = 16;
+
+/// Everything a launch of the CTA agent has to supply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abi {
+    /// Tensor maps, each a parameter of 128 bytes: loads of the left operand by plane, loads of
+    /// the right operands, then stores.
+    pub maps: Vec<MapParam>,
+    /// Words of the last parameter.
+    pub words: Vec<Word>,
+    /// Shared memory.
+    pub shared: SharedMap,
+}
+
+impl Abi {
+    /// The arguments of `program`'s CTA agent.
+    pub fn of(program: &Program) -> Abi {
+        Abi { maps: maps(program), words: words(program), shared: shared(program) }
+    }
+
+    /// Position of a word.
+    pub fn word(&self, word: Word) -> Option<u32> {
+        self.words.iter().position(|&w| w == word).map(|index| index as u32)
+    }
+
+    /// Position of the map that loads or stores `plane` of `buffer`.
+    pub fn map(&self, buffer: BufferId, plane: u32) -> Option<u32> {
+        let found = |map: &MapParam| map.buffer == buffer && map.plane == plane;
+        self.maps.iter().position(found).map(|index| index as u32)
+    }
+}
+
+/// Every statement of the CTA agents, nested ones included.
+fn statements(program: &Program) -> Vec<&Stmt> {
+    fn collect<'p>(body: &'p [Stmt], into: &mut Vec<&'p Stmt>) {
+        for stmt in body {
+            into.push(stmt);
+            if let Op::For { body, .. } | Op::If { body, .. } = &stmt.op {
+                collect(body, into);
+            }
+        }
+    }
+    let mut all = Vec::new();
+    for agent in program.agents.values() {
+        if agent.engine == crate::program::Engine::Ctas {
+            collect(&agent.body, &mut all);
+            collect(&agent.exit, &mut all);
+        }
+    }
+    all
+}
+
+/// The products of the (one) mainloop.
+pub fn products(program: &Program) -> &[Product] {
+    statements(program)
+        .into_iter()
+        .find_map(|stmt| match &stmt.op {
+            Op::Mainloop { products } => Some(products.as_slice()),
+            _ => None,
+        })
+        .unwrap_or(&[])
+}
+
+/// The number of planes of a buffer whose leading dimensions are literals (1 without any).
+fn literal_planes(program: &Program, buffer: BufferId) -> u32 {
+    let extent = |expr: &Expr| match expr {
+        Expr::Int(value) => *value as u32,
+        Expr::Sym(_) | Expr::Var(_) | Expr::Bin(..) => 1,
+    };
+    program.buffers[buffer].planes.iter().map(extent).product()
+}
+
+fn maps(program: &Program) -> Vec<MapParam> {
+    let tile = program.tile;
+    let mut maps: Vec<MapParam> = Vec::new();
+    let mut add = |buffer: BufferId, box_rows: u32, box_cols: u32| {
+        for plane in 0..literal_planes(program, buffer) {
+            let map = MapParam { buffer, plane, box_rows, box_cols };
+            if !maps.contains(&map) {
+                maps.push(map);
+            }
+        }
+    };
+    let products = products(program);
+    for product in products {
+        add(product.a.buffer, tile.m, tile.k);
+    }
+    for product in products {
+        if product.transposed {
+            add(product.b.buffer, tile.n, tile.k);
+        } else {
+            add(
+                product.b.buffer,
+                tile.k,
+                SWIZZLE_BYTES / program.buffers[product.b.buffer].element.bytes(),
+            );
+        }
+    }
+    for place in stores(program) {
+        let buffer = &program.buffers[place.buffer];
+        let own = matches!(place.at, crate::program::At::Own);
+        if own && buffer.element != Element::F32 {
+            add(place.buffer, BOX_ROWS, SWIZZLE_BYTES / buffer.element.bytes());
+        }
+    }
+    maps
+}
+
+/// Where the CTA agent stores, in order.
+fn stores(program: &Program) -> Vec<&Place> {
+    statements(program)
+        .into_iter()
+        .filter_map(|stmt| match &stmt.op {
+            Op::Store { to, .. } => Some(to),
+            _ => None,
+        })
+        .collect()
+}
+
+fn words(program: &Program) -> Vec<Word> {
+    use crate::program::BufferKind;
+    let mut words = Vec::new();
+    for (id, buffer) in program.buffers.iter() {
+        words.extend([Word::Address(id), Word::Pitch(id)]);
+        match buffer.kind {
+            BufferKind::Input => {}
+            BufferKind::Output => words.push(Word::Aligned(id)),
+            BufferKind::Symmetric => {
+                words.extend([Word::PlaneBytes(id), Word::BufferOffset(id), Word::Aligned(id)]);
+            }
+        }
+    }
+    words.extend(program.signals.handles().map(Word::SignalOffset));
+    words.extend(program.tables.handles().map(Word::Table));
+    words.extend((0..program.scalars.len() as u32).map(Word::Scalar));
+    let syms = [Sym::M, Sym::N, Sym::K, Sym::World, Sym::Rank, Sym::Ctas];
+    words.extend(syms.map(Word::Sym));
+    words.extend([Word::DeviceHeaps, Word::HostHeaps, Word::Epoch, Word::Retired]);
+    words.extend([Word::Abort, Word::Report, Word::LimitNs]);
+    words
+}
+
+fn shared(program: &Program) -> SharedMap {
+    let tile = program.tile;
+    let accumulators = program.accumulators().max(1);
+    let element =
+        products(program).first().map_or(2, |p| program.buffers[p.a.buffer].element.bytes());
+    let a_stage = tile.m * tile.k * element;
+    let b_stage = tile.n * tile.k * element * accumulators;
+    let a = 0;
+    let b = a + a_stage * program.stages;
+    let c = b + b_stage * program.stages;
+    let barriers = c + 8 * STAGING_BUFFERS * BOX_ROWS * SWIZZLE_BYTES;
+    let total = barriers + 16 * program.stages + 1024;
+    SharedMap { a, a_stage, b, b_stage, c, barriers, total }
+}
+
+/// Staging boxes of each of the eight consumer warps.
+pub const STAGING_BUFFERS: u32 = 1;
+
+impl SharedMap {
+    /// Offset of `full[0]`; `empty[0]` lies `8 * stages` bytes behind it.
+    pub const fn full(&self) -> u32 {
+        self.barriers
+    }
+}
+
+/// The index of `handle`, for messages.
+pub fn index_of(handle: impl Handle) -> u32 {
+    handle.index() as u32
+}

@@ -1,0 +1,164 @@
+//! What is said to a user whose kernel breaks a rule.
+
+use crate::span::Span;
+use std::fmt;
+
+/// The rules a kernel, a schedule or a Program can break. The name is the anchor in `docs/rules.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The text form does not parse.
+    Syntax,
+    /// A name, type or operand is not what the operation takes.
+    Types,
+    /// The dimensions of the parameters do not fit together.
+    Dimensions,
+    /// Something outside the language was used.
+    Language,
+    /// The schedule cannot be built on its target.
+    Schedule,
+    /// Shared memory, registers, alignment or box limits of the target are exceeded.
+    Resources,
+    /// Agents wait for each other, or for a signal that never comes.
+    Deadlock,
+    /// A wait needs more than is ever signalled.
+    WaitWithoutSignal,
+    /// A tile order is no permutation of the tiles.
+    OrderNotPermutation,
+    /// An output element is written twice.
+    WrittenTwice,
+    /// An output element is never written.
+    NeverWritten,
+    /// A Program names what it does not declare, or leaves the bounds of a buffer.
+    Bounds,
+}
+
+impl Rule {
+    /// The kebab-case name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rule::Syntax => "syntax",
+            Rule::Types => "types",
+            Rule::Dimensions => "dimensions",
+            Rule::Language => "language",
+            Rule::Schedule => "schedule",
+            Rule::Resources => "resources",
+            Rule::Deadlock => "deadlock",
+            Rule::WaitWithoutSignal => "wait-without-signal",
+            Rule::OrderNotPermutation => "order-not-permutation",
+            Rule::WrittenTwice => "written-twice",
+            Rule::NeverWritten => "never-written",
+            Rule::Bounds => "bounds",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One broken rule: what was expected and found, where, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The broken rule.
+    pub rule: Rule,
+    /// One sentence in lower case: expected before found, with the values seen.
+    pub message: String,
+    /// The user's token.
+    pub span: Span,
+    /// Further facts, each with the place it speaks of.
+    pub notes: Vec<(Span, String)>,
+    /// What to write instead.
+    pub help: Option<String>,
+}
+
+impl Diagnostic {
+    /// A diagnostic without notes.
+    pub fn new(rule: Rule, span: Span, message: impl Into<String>) -> Self {
+        Diagnostic { rule, message: message.into(), span, notes: Vec::new(), help: None }
+    }
+
+    /// Adds a fact about another place.
+    #[must_use]
+    pub fn note(mut self, span: Span, text: impl Into<String>) -> Self {
+        self.notes.push((span, text.into()));
+        self
+    }
+
+    /// Sets what to write instead.
+    #[must_use]
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.help = Some(text.into());
+        self
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.rule, self.message)?;
+        if self.span.is_known() {
+            write!(f, "\n  --> {}", self.span)?;
+        }
+        for (span, note) in &self.notes {
+            write!(f, "\n  = note: {note}")?;
+            if span.is_known() {
+                write!(f, " (at {span})")?;
+            }
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  = help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Every rule found broken; never empty where it is returned as an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl Diagnostics {
+    /// Nothing found yet.
+    pub fn new() -> Self {
+        Diagnostics::default()
+    }
+
+    /// Adds one.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.0.push(diagnostic);
+    }
+
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `Ok(value)` where nothing was found, else what was.
+    ///
+    /// # Errors
+    /// The collected diagnostics.
+    pub fn into_result<T>(self, value: T) -> Result<T, Diagnostics> {
+        if self.0.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Diagnostics(vec![diagnostic])
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            diagnostic.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}

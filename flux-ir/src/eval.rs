@@ -1,0 +1,307 @@
+//! A Program on concrete numbers: the one interpreter of its control flow.
+//!
+//! Control flow does not depend on data, so an agent of a given launch is a finite sequence of
+//! [`Event`]s. Checker, host executor and the host side of copy engines all walk it.
+//!
+//! Index arithmetic is total: a quotient or remainder by zero is 0, a step below 1 counts as 1.
+
+mod walk;
+
+pub use walk::AgentRun;
+
+use crate::arena::Handle;
+use crate::order::OrderError;
+use crate::program::{
+    AgentId, BinOp, BufferId, Completion, Cond, Expr, Program, Scope, SignalId, Stmt, Sym, TableId,
+    ValueId,
+};
+use crate::tile::{Grid, Ranks, Shape};
+use std::ops::Range;
+
+/// The numbers of one launch that all ranks share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Launch {
+    /// Extents of the problem.
+    pub shape: Shape,
+    /// The number of ranks.
+    pub world: u32,
+    /// CTAs of each rank's grid.
+    pub ctas: u32,
+}
+
+/// A Program as one rank of a launch sees it: definitions evaluated, tables filled.
+#[derive(Debug, Clone)]
+pub struct RankView<'p> {
+    /// The Program.
+    pub program: &'p Program,
+    /// The launch.
+    pub launch: Launch,
+    /// The rank.
+    pub rank: u32,
+    /// Values of the Program's definitions, by variable; others are 0.
+    vars: Vec<i64>,
+    tables: Vec<Vec<[u32; 4]>>,
+}
+
+/// The extents of a buffer on one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Matrices, one behind the other.
+    pub planes: u64,
+    /// Rows of each.
+    pub rows: u64,
+    /// Columns of each.
+    pub cols: u64,
+}
+
+impl Extent {
+    /// Elements in all.
+    pub const fn elements(self) -> u64 {
+        self.planes * self.rows * self.cols
+    }
+}
+
+/// A rectangle of one plane of a buffer on one rank. Rows count in the whole tensor;
+/// [`RankView::first_row`] is the one that its memory begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// The rank it lies on.
+    pub rank: u32,
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The plane, leading dimensions flattened.
+    pub plane: u32,
+    /// Its rows.
+    pub rows: Range<u32>,
+    /// Its columns.
+    pub cols: Range<u32>,
+}
+
+impl Region {
+    /// Whether it holds no element.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() || self.cols.is_empty()
+    }
+}
+
+/// How a signal changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// Adds so much.
+    Add(u32),
+    /// Becomes this.
+    Set(u32),
+}
+
+/// One thing an agent does. Empty regions are left in: they touch nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Blocks until each own signal in `slots` has reached `target`.
+    Wait {
+        /// The array.
+        signal: SignalId,
+        /// The slots.
+        slots: Range<u32>,
+        /// The least value that ends the wait; 0 or less ends at once.
+        target: i64,
+        /// Who may have signalled.
+        scope: Scope,
+    },
+    /// Orders acquires and generic writes before bulk accesses that follow.
+    FenceProxyAsync,
+    /// Computes the accumulators of a tile: operands `a` and `b` of each, and whether `b` is
+    /// transposed.
+    Mainloop {
+        /// One per accumulator.
+        products: Vec<(Region, Region, bool)>,
+    },
+    /// Writes the part of the current tile that lies in `to`.
+    Store {
+        /// Where.
+        to: Region,
+        /// What.
+        value: ValueId,
+    },
+    /// Sums contributions to the rows this rank owns.
+    Sum {
+        /// This rank's own contribution.
+        own: ValueId,
+        /// The others', in the order of summation.
+        from: Vec<Region>,
+    },
+    /// Raises a signal.
+    Signal {
+        /// The rank it lies on.
+        rank: u32,
+        /// The array.
+        signal: SignalId,
+        /// Which one.
+        slot: u32,
+        /// How.
+        change: Change,
+        /// Who may wait.
+        scope: Scope,
+        /// What preceding puts and copies must have reached.
+        after: Completion,
+    },
+    /// Copies a region.
+    Copy {
+        /// Source.
+        from: Region,
+        /// Destination.
+        to: Region,
+    },
+}
+
+/// An action with the statement it comes from.
+#[derive(Debug, Clone)]
+pub struct Event<'p> {
+    /// The statement.
+    pub stmt: &'p Stmt,
+    /// The tile the agent is at: rows and columns of the whole output. Empty before the first.
+    pub tile: TileRange,
+    /// What is done.
+    pub action: Action,
+}
+
+/// The rows and columns of the whole output that a tile covers, cut at the edges.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct TileRange {
+    /// Rows of the output over all ranks.
+    pub rows: Range<u32>,
+    /// Columns.
+    pub cols: Range<u32>,
+}
+
+impl<'p> RankView<'p> {
+    /// Evaluates definitions and fills the tables of `rank`.
+    ///
+    /// # Errors
+    /// A tile order that is no permutation of the launch's grid.
+    pub fn new(program: &'p Program, launch: Launch, rank: u32) -> Result<Self, OrderError> {
+        let mut view = RankView {
+            program,
+            launch,
+            rank,
+            vars: vec![0; program.vars.len()],
+            tables: Vec::with_capacity(program.tables.len()),
+        };
+        for (var, value) in &program.lets {
+            view.vars[var.index()] = view.constant(value);
+        }
+        let ranks = Ranks { rank, world: launch.world };
+        let scattered = program.scatters();
+        let grid = Grid::new(launch.shape, program.tile, launch.world, scattered);
+        for table in program.tables.values() {
+            let tiles = table.order.table(&grid, ranks)?;
+            let mut vars = view.vars.clone();
+            let rows = tiles.into_iter().map(|tile| {
+                vars[table.m.index()] = tile.m.into();
+                vars[table.n.index()] = tile.n.into();
+                let scope = Scoped { view: &view, vars: &vars, cta: 0, epoch: 0 };
+                let [first, second] = &table.fields;
+                [tile.m, tile.n, clamp(scope.eval(first)), clamp(scope.eval(second))]
+            });
+            let rows = rows.collect();
+            view.tables.push(rows);
+        }
+        Ok(view)
+    }
+
+    /// The rows of a table, in the order of the schedule: m, n and the two fields.
+    pub fn table(&self, table: TableId) -> &[[u32; 4]] {
+        &self.tables[table.index()]
+    }
+
+    /// An expression of symbols and definitions alone.
+    pub fn constant(&self, expr: &Expr) -> i64 {
+        Scoped { view: self, vars: &self.vars, cta: 0, epoch: 0 }.eval(expr)
+    }
+
+    /// The number of signals in an array.
+    pub fn signal_len(&self, signal: SignalId) -> u32 {
+        clamp(self.constant(&self.program.signals[signal].len))
+    }
+
+    /// The extents of this rank's part of a buffer.
+    pub fn extent(&self, buffer: BufferId) -> Extent {
+        let buffer = &self.program.buffers[buffer];
+        let size = |expr| self.constant(expr).max(0) as u64;
+        Extent {
+            planes: buffer.planes.iter().map(size).product(),
+            rows: size(&buffer.rows),
+            cols: size(&buffer.cols),
+        }
+    }
+
+    /// The row of the whole tensor that the part of `buffer` on `rank` begins with.
+    pub fn first_row(&self, buffer: BufferId, rank: u32) -> u32 {
+        let first = &self.program.buffers[buffer].first_row;
+        clamp(self.constant(&first.substitute(Sym::Rank, &Expr::from(rank))))
+    }
+
+    /// What `agent` does in the launch numbered `epoch`, on CTA `cta` (0 for a copy engine).
+    pub fn agent(&self, agent: AgentId, cta: u32, epoch: u32) -> AgentRun<'_, 'p> {
+        AgentRun::new(self, &self.program.agents[agent].body, cta, epoch)
+    }
+
+    /// What the last CTA of `agent` does when all are through.
+    pub fn exit(&self, agent: AgentId, epoch: u32) -> AgentRun<'_, 'p> {
+        AgentRun::new(self, &self.program.agents[agent].exit, 0, epoch)
+    }
+}
+
+/// A view with the variables of one agent.
+struct Scoped<'a, 'p> {
+    view: &'a RankView<'p>,
+    vars: &'a [i64],
+    cta: u32,
+    epoch: u32,
+}
+
+impl Scoped<'_, '_> {
+    fn eval(&self, expr: &Expr) -> i64 {
+        match expr {
+            Expr::Int(value) => *value,
+            Expr::Var(var) => self.vars[var.index()],
+            Expr::Sym(sym) => i64::from(match sym {
+                Sym::M => self.view.launch.shape.m,
+                Sym::N => self.view.launch.shape.n,
+                Sym::K => self.view.launch.shape.k,
+                Sym::World => self.view.launch.world,
+                Sym::Rank => self.view.rank,
+                Sym::Epoch => self.epoch,
+                Sym::Cta => self.cta,
+                Sym::Ctas => self.view.launch.ctas,
+            }),
+            Expr::Bin(op, a, b) => {
+                let (a, b) = (self.eval(a), self.eval(b));
+                match op {
+                    BinOp::Add => a.saturating_add(b),
+                    BinOp::Sub => a.saturating_sub(b),
+                    BinOp::Mul => a.saturating_mul(b),
+                    BinOp::Div => a.checked_div_euclid(b).unwrap_or(0),
+                    BinOp::CeilDiv => {
+                        a.saturating_add(b.saturating_sub(1)).checked_div_euclid(b).unwrap_or(0)
+                    }
+                    BinOp::Rem => a.checked_rem_euclid(b).unwrap_or(0),
+                    BinOp::Min => a.min(b),
+                    BinOp::Max => a.max(b),
+                }
+            }
+        }
+    }
+
+    fn holds(&self, cond: &Cond) -> bool {
+        match cond {
+            Cond::Eq(a, b) => self.eval(a) == self.eval(b),
+            Cond::Ne(a, b) => self.eval(a) != self.eval(b),
+            Cond::Lt(a, b) => self.eval(a) < self.eval(b),
+        }
+    }
+}
+
+/// The nearest index a 32-bit word can hold.
+fn clamp(value: i64) -> u32 {
+    value.clamp(0, u32::MAX.into()) as u32
+}

@@ -1,0 +1,363 @@
+//! Tile orders: the sequence in which a rank visits the tiles of its output.
+//!
+//! An order is a pure integer function that runs on the host and fills a table; the checker
+//! sees the very table that the kernel reads. Built-in orders go shard by shard: a tile belongs
+//! to the last shard of the sequence that it touches, so a tile that straddles two shards comes
+//! when both have arrived (or, for a scattered output, after every tile of other owners).
+
+use crate::tile::{Grid, Ranks, TileCoord};
+use std::fmt;
+use std::sync::Arc;
+
+/// The function behind a user's order: (step, grid, rank, world) to the tile visited at that step.
+pub type OrderFn = dyn Fn(u32, &Grid, u32, u32) -> TileCoord + Send + Sync;
+
+/// A tile order.
+#[derive(Clone)]
+pub enum Order {
+    /// Along the rows of the grid.
+    RowMajor,
+    /// Along the columns of the grid.
+    ColumnMajor,
+    /// Column by column inside groups of so many tile rows, so that a group's operand rows stay
+    /// in the L2 cache.
+    Grouped(u32),
+    /// The rank's own shard, then the others in the order in which peers push them.
+    OwnShardFirst,
+    /// As [`Order::OwnShardFirst`], with later shards joined in growing groups (1, 1, 2, 4, …),
+    /// so that the other operand is streamed fewer times.
+    Arrival,
+    /// The next rank's shard first, then around the ring, own tiles last.
+    NextRankFirst,
+    /// Shard `rank ^ h` at step `h`: at any step the ranks exchange in pairs.
+    Xor,
+    /// The ranks of the own half of the world (one NUMA node), then those of the other.
+    TwoNuma,
+    /// The user's own.
+    Custom(CustomOrder),
+}
+
+/// A user's order with its name.
+#[derive(Clone)]
+pub struct CustomOrder {
+    /// Shown in dumps and errors.
+    pub name: String,
+    /// The function; absent where an order was read back from text.
+    pub function: Option<Arc<OrderFn>>,
+}
+
+/// Why an order gives no table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// A step named a tile outside the grid.
+    #[error("order `{order}` leaves the grid: step {step} gives tile ({}, {}), the grid has {rows} x {cols} tiles", tile.m, tile.n)]
+    OutOfGrid {
+        /// Name of the order.
+        order: String,
+        /// The offending step.
+        step: u32,
+        /// What it gave.
+        tile: TileCoord,
+        /// Tile rows of the grid.
+        rows: u32,
+        /// Tile columns of the grid.
+        cols: u32,
+    },
+    /// Two steps named one tile, so another is never visited.
+    #[error("order `{order}` is no permutation: steps {first} and {second} both give tile ({}, {})", tile.m, tile.n)]
+    VisitedTwice {
+        /// Name of the order.
+        order: String,
+        /// The earlier step.
+        first: u32,
+        /// The later step.
+        second: u32,
+        /// The tile visited twice.
+        tile: TileCoord,
+    },
+    /// The order was read from text, which carries its name alone.
+    #[error("order `{0}` was read from text and has no function here")]
+    NoFunction(String),
+}
+
+impl Order {
+    /// Every built-in order with its default parameter.
+    pub const BUILT_IN: [Order; 8] = [
+        Order::RowMajor,
+        Order::ColumnMajor,
+        Order::Grouped(16),
+        Order::OwnShardFirst,
+        Order::Arrival,
+        Order::NextRankFirst,
+        Order::Xor,
+        Order::TwoNuma,
+    ];
+
+    /// A user's order. `function` maps (step, grid, rank, world) to a tile and must visit every
+    /// tile of the grid once.
+    pub fn custom(
+        name: impl Into<String>,
+        function: impl Fn(u32, &Grid, u32, u32) -> TileCoord + Send + Sync + 'static,
+    ) -> Self {
+        Order::Custom(CustomOrder { name: name.into(), function: Some(Arc::new(function)) })
+    }
+
+    /// The built-in order called `name`.
+    pub fn built_in(name: &str) -> Option<Order> {
+        Order::BUILT_IN.into_iter().find(|order| order.name() == name)
+    }
+
+    /// The name in schedules, dumps and errors, without parameter.
+    pub fn name(&self) -> &str {
+        match self {
+            Order::RowMajor => "row_major",
+            Order::ColumnMajor => "column_major",
+            Order::Grouped(_) => "grouped",
+            Order::OwnShardFirst => "own_shard_first",
+            Order::Arrival => "arrival",
+            Order::NextRankFirst => "next_rank_first",
+            Order::Xor => "xor",
+            Order::TwoNuma => "two_numa",
+            Order::Custom(custom) => &custom.name,
+        }
+    }
+
+    /// The tile visited at each step, checked to be a permutation of the grid.
+    ///
+    /// # Errors
+    /// An order that leaves the grid, or visits a tile twice.
+    pub fn table(&self, grid: &Grid, ranks: Ranks) -> Result<Vec<TileCoord>, OrderError> {
+        let one_group = |rows: u32| groups_of(0..grid.rows, rows);
+        let groups = match self {
+            Order::RowMajor => one_group(1),
+            Order::ColumnMajor => one_group(grid.rows.max(1)),
+            Order::Grouped(rows) => one_group((*rows).max(1)),
+            Order::OwnShardFirst => by_shards(grid, &own_first(ranks), &[]),
+            Order::Arrival => by_shards(grid, &own_first(ranks), &growing(ranks.world)),
+            Order::NextRankFirst => by_shards(grid, &next_first(ranks), &[]),
+            Order::Xor => by_shards(grid, &xor(grid, ranks), &[]),
+            Order::TwoNuma => by_shards(grid, &two_numa(grid, ranks), &[]),
+            Order::Custom(custom) => return custom.table(grid, ranks),
+        };
+        let mut table = Vec::with_capacity(grid.tiles() as usize);
+        for group in groups {
+            for n in 0..grid.cols {
+                table.extend(group.iter().map(|&m| TileCoord { m, n }));
+            }
+        }
+        check_permutation(self.name(), grid, &table)?;
+        Ok(table)
+    }
+}
+
+impl CustomOrder {
+    fn table(&self, grid: &Grid, ranks: Ranks) -> Result<Vec<TileCoord>, OrderError> {
+        let Some(function) = &self.function else {
+            return Err(OrderError::NoFunction(self.name.clone()));
+        };
+        let table: Vec<_> =
+            (0..grid.tiles()).map(|step| function(step, grid, ranks.rank, ranks.world)).collect();
+        check_permutation(&self.name, grid, &table)?;
+        Ok(table)
+    }
+}
+
+impl PartialEq for Order {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Order::Grouped(a), Order::Grouped(b)) => a == b,
+            _ => {
+                std::mem::discriminant(self) == std::mem::discriminant(other)
+                    && self.name() == other.name()
+            }
+        }
+    }
+}
+
+impl Eq for Order {}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Grouped(rows) => write!(f, "grouped({rows})"),
+            Order::Custom(custom) => write!(f, "custom({})", custom.name),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+impl fmt::Debug for CustomOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "custom({})", self.name)
+    }
+}
+
+/// Whether `table` visits every tile of `grid` once.
+///
+/// # Errors
+/// The first step that leaves the grid or repeats a tile.
+pub fn check_permutation(name: &str, grid: &Grid, table: &[TileCoord]) -> Result<(), OrderError> {
+    let mut seen = vec![u32::MAX; grid.tiles() as usize];
+    for (step, &tile) in table.iter().enumerate() {
+        let step = step as u32;
+        if tile.m >= grid.rows || tile.n >= grid.cols {
+            let (rows, cols) = (grid.rows, grid.cols);
+            return Err(OrderError::OutOfGrid { order: name.into(), step, tile, rows, cols });
+        }
+        let slot = &mut seen[(tile.m * grid.cols + tile.n) as usize];
+        if *slot != u32::MAX {
+            let first = *slot;
+            return Err(OrderError::VisitedTwice { order: name.into(), first, second: step, tile });
+        }
+        *slot = step;
+    }
+    Ok(())
+}
+
+/// The shard sequence of a push all-gather: rank `r` pushes to `r`, `r + 1`, …, so it receives
+/// from itself, `r - 1`, ….
+fn own_first(ranks: Ranks) -> Vec<u32> {
+    (0..ranks.world).map(|hop| (ranks.rank + ranks.world - hop) % ranks.world).collect()
+}
+
+fn next_first(ranks: Ranks) -> Vec<u32> {
+    (1..=ranks.world).map(|hop| (ranks.rank + hop) % ranks.world).collect()
+}
+
+fn xor(grid: &Grid, ranks: Ranks) -> Vec<u32> {
+    let hops = 0..ranks.world.next_power_of_two();
+    let sequence: Vec<_> = hops.map(|hop| ranks.rank ^ hop).filter(|&s| s < ranks.world).collect();
+    own_last_if_scattered(grid, sequence)
+}
+
+fn two_numa(grid: &Grid, ranks: Ranks) -> Vec<u32> {
+    let half = ranks.world.div_ceil(2);
+    let (near, far) =
+        if ranks.rank < half { (0..half, half..ranks.world) } else { (half..ranks.world, 0..half) };
+    let around = |range: std::ops::Range<u32>| -> Vec<u32> {
+        let len = range.len() as u32;
+        let from = ranks.rank - if ranks.rank < half { 0 } else { half };
+        (0..len).map(|hop| range.start + (from % len + len - hop) % len).collect()
+    };
+    let mut sequence = around(near);
+    if !far.is_empty() {
+        sequence.extend(around(far));
+    }
+    own_last_if_scattered(grid, sequence)
+}
+
+/// A rank's own tiles of a scattered output wait for every peer: they come last.
+fn own_last_if_scattered(grid: &Grid, mut sequence: Vec<u32>) -> Vec<u32> {
+    if grid.scattered {
+        sequence.rotate_left(1);
+    }
+    sequence
+}
+
+/// Group sizes 1, 1, 2, 4, … that add up to `world`.
+fn growing(world: u32) -> Vec<u32> {
+    let mut sizes = Vec::new();
+    let (mut left, mut size) = (world, 1);
+    while left > 0 {
+        let take = size.min(left);
+        sizes.push(take);
+        left -= take;
+        if sizes.len() > 1 {
+            size *= 2;
+        }
+    }
+    sizes
+}
+
+/// Tile rows in the order of the shards in `sequence`; `join` merges so many consecutive shards
+/// into one group (missing entries are 1).
+fn by_shards(grid: &Grid, sequence: &[u32], join: &[u32]) -> Vec<Vec<u32>> {
+    let mut group_of = vec![0; sequence.len()];
+    let (mut group, mut filled) = (0, 0);
+    for &shard in sequence {
+        if filled >= join.get(group).copied().unwrap_or(1) {
+            group += 1;
+            filled = 0;
+        }
+        group_of[shard as usize] = group;
+        filled += 1;
+    }
+    let mut groups = vec![Vec::new(); group + 1];
+    for m in 0..grid.rows {
+        let (first, last) = grid.owners(m);
+        let latest = (first..=last).map(|shard| group_of[shard as usize]).max();
+        groups[latest.unwrap_or(0)].push(m);
+    }
+    groups.into_iter().flat_map(|rows| groups_of(rows, RASTER_ROWS)).collect()
+}
+
+/// Tile rows that are walked together, column by column: enough to reuse a column of the right
+/// operand from L2, few enough that their rows of the left operand stay there too.
+const RASTER_ROWS: u32 = 16;
+
+fn groups_of(rows: impl IntoIterator<Item = u32>, size: u32) -> Vec<Vec<u32>> {
+    let rows: Vec<_> = rows.into_iter().collect();
+    rows.chunks(size as usize).map(<[u32]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tile::{Shape, TileShape};
+
+    #[test]
+    fn every_built_in_order_is_a_permutation() {
+        for order in Order::BUILT_IN {
+            for m in 1..=24 {
+                for world in [1, 2, 3, 4, 7, 8, 64] {
+                    for scattered in [false, true] {
+                        let shape = Shape { m, n: 5, k: 1 };
+                        let tile = TileShape { m: 2, n: 2, k: 1 };
+                        let grid = Grid::new(shape, tile, world, scattered);
+                        for rank in 0..world {
+                            let table = order.table(&grid, Ranks { rank, world });
+                            let table = table.unwrap_or_else(|e| panic!("{e}"));
+                            assert_eq!(table.len(), grid.tiles() as usize, "{order} m={m}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn own_shard_comes_first_and_next_rank_first_puts_it_last() {
+        let grid = Grid::new(Shape { m: 8, n: 1, k: 1 }, TileShape { m: 1, n: 1, k: 1 }, 4, false);
+        let ranks = Ranks { rank: 2, world: 4 };
+        let first = Order::OwnShardFirst.table(&grid, ranks).expect("a permutation");
+        assert_eq!(first[0].m, 4);
+        assert_eq!(first[2].m, 2, "the previous rank pushes next");
+        let last = Order::NextRankFirst.table(&grid, ranks).expect("a permutation");
+        assert_eq!((last[0].m, last[7].m), (6, 5));
+    }
+
+    #[test]
+    fn arrival_joins_later_shards() {
+        assert_eq!(growing(8), [1, 1, 2, 4]);
+        assert_eq!(growing(6), [1, 1, 2, 2]);
+        assert_eq!(growing(1), [1]);
+    }
+
+    #[test]
+    fn a_custom_order_that_repeats_a_tile_is_refused() {
+        let grid = Grid::new(Shape { m: 4, n: 1, k: 1 }, TileShape { m: 1, n: 1, k: 1 }, 1, false);
+        let order = Order::custom("stuck", |step, _, _, _| TileCoord { m: step / 2, n: 0 });
+        let error = order.table(&grid, Ranks { rank: 0, world: 1 }).expect_err("repeats tiles");
+        assert_eq!(
+            error.to_string(),
+            "order `stuck` is no permutation: steps 0 and 1 both give tile (0, 0)"
+        );
+    }
+}

@@ -1,0 +1,485 @@
+//! **Program**: what will happen, on every rank.
+//!
+//! A Program has buffers, signals, tables and **agents**. An agent is a sequential actor: one CTA
+//! of a rank's grid, or a copy engine fed by the host. Agents run structured loops over index
+//! expressions. Everything that decides correctness across CTAs and ranks is explicit here:
+//! waits and their targets, scopes, proxy fences, completions, epochs. What lives inside one CTA
+//! (the mbarrier ring, register split, swizzles) is code generation's.
+//!
+//! Checker, host executor, code generation and runtime consume this one value, so each fact
+//! (order, slot, target count) is written once.
+//!
+//! Every rank runs the same Program; `rank` and `epoch` are symbols. The **epoch** counts the
+//! launches of one kernel instance, from 1. A **signal** is a 32-bit counter in symmetric memory
+//! that only grows; a wait compares `signal >= target`, wrap-safe.
+//!
+//! The agents of one launch start together. An agent on CTAs has an `exit` list that the last
+//! CTA to finish runs once. A launch is over when all its agents are; the next launch of the
+//! same rank starts after that.
+
+mod expr;
+mod place;
+
+pub use expr::{BinOp, Expr, Sym};
+pub use place::{At, Place, Range};
+
+use crate::arena::{Arena, handles};
+use crate::element::Element;
+use crate::kernel::{Binary, Unary};
+use crate::order::Order;
+use crate::schedule::Consumers;
+use crate::span::Span;
+use crate::target::Target;
+use crate::tile::TileShape;
+use std::fmt;
+
+handles! {
+    /// A tensor of the launch, or a workspace buffer.
+    BufferId;
+    /// A signal array.
+    SignalId;
+    /// A host-made table.
+    TableId;
+    /// An integer variable: a definition, a loop variable or a field of a table row.
+    VarId;
+    /// A node of the epilogue's dataflow. Prints as `%e7`.
+    ValueId;
+    /// An agent.
+    AgentId;
+}
+
+impl fmt::Display for ValueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%e{}", self.0)
+    }
+}
+
+/// Where a buffer comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BufferKind {
+    /// A tensor of the launch that is read.
+    Input,
+    /// A tensor of the launch that is written.
+    Output,
+    /// Workspace of the kernel instance at the same offset on every rank.
+    Symmetric,
+}
+
+impl BufferKind {
+    /// The name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BufferKind::Input => "in",
+            BufferKind::Output => "out",
+            BufferKind::Symmetric => "symmetric",
+        }
+    }
+}
+
+/// A tensor or a workspace buffer: `planes` matrices of `rows × cols`, row-major.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Buffer {
+    /// Its name; inputs and outputs bear the user's.
+    pub name: String,
+    /// Where it comes from.
+    pub kind: BufferKind,
+    /// Element type.
+    pub element: Element,
+    /// Extents of the leading dimensions, outermost first; a [`Place`] gives an index for each.
+    pub planes: Vec<Expr>,
+    /// Rows of this rank's part.
+    pub rows: Expr,
+    /// The row of the whole tensor that this rank's part begins with: `rank * S` for a shard.
+    pub first_row: Expr,
+    /// Columns.
+    pub cols: Expr,
+    /// Where the user declared it.
+    pub span: Span,
+}
+
+/// Which memory a signal array lives in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Home {
+    /// The waiting rank's device: waited for by CTAs.
+    Device,
+    /// The waiting rank's host: waited for by the host before it feeds a copy engine.
+    Host,
+}
+
+impl Home {
+    /// The name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Home::Device => "device",
+            Home::Host => "host",
+        }
+    }
+}
+
+/// An array of signals, one on every rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SignalArray {
+    /// Its name.
+    pub name: String,
+    /// The number of signals.
+    pub len: Expr,
+    /// Which memory it lives in.
+    pub home: Home,
+}
+
+/// A table made on the host for each (shape, rank) and read by the kernel: one row per tile, in
+/// the order of the schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// The number of rows.
+    pub len: Expr,
+    /// What orders the rows.
+    pub order: Order,
+    /// Stands for the tile row in `fields`.
+    pub m: VarId,
+    /// Stands for the tile column in `fields`.
+    pub n: VarId,
+    /// Two further fields of a row, as expressions of `m` and `n`: 16 bytes a row in all.
+    pub fields: [Expr; 2],
+}
+
+/// An integer variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Var {
+    /// Its name, unique in the Program.
+    pub name: String,
+}
+
+/// A node of the epilogue: a tile of f32 values.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ValueOp {
+    /// Accumulator `index` of the mainloop.
+    Acc(u32),
+    /// The result of the enclosing [`Op::Sum`].
+    Sum,
+    /// A number.
+    Const(f32),
+    /// A number passed at launch: index into [`Program::scalars`].
+    Scalar(u32),
+    /// A vector over the columns.
+    Cols(BufferId),
+    /// A vector over the rows.
+    Rows(BufferId),
+    /// The tile of a matrix.
+    Load(BufferId),
+    /// An elementwise function.
+    Unary(Unary, ValueId),
+    /// An elementwise function.
+    Binary(Binary, ValueId, ValueId),
+    /// Rounds to an element type.
+    Cast(ValueId, Element),
+}
+
+/// A node with the user's token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueEntry {
+    /// What it is.
+    pub op: ValueOp,
+    /// The user's token.
+    pub span: Span,
+}
+
+/// Who observes: the scope of a fence, a release or an acquire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scope {
+    /// Threads of one CTA.
+    Cta,
+    /// Threads of one GPU.
+    Gpu,
+    /// Peers, copy engines and the host.
+    Sys,
+}
+
+impl Scope {
+    /// Every scope, narrowest first.
+    pub const ALL: [Scope; 3] = [Scope::Cta, Scope::Gpu, Scope::Sys];
+
+    /// The name in the text form, as in PTX.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scope::Cta => "cta",
+            Scope::Gpu => "gpu",
+            Scope::Sys => "sys",
+        }
+    }
+}
+
+/// When a put or a copy counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Completion {
+    /// The source may be reused; the data may still be in flight.
+    Read,
+    /// The data has been written where it belongs.
+    Performed,
+}
+
+impl Completion {
+    /// Both completions.
+    pub const ALL: [Completion; 2] = [Completion::Read, Completion::Performed];
+
+    /// The name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Completion::Read => "read",
+            Completion::Performed => "performed",
+        }
+    }
+}
+
+/// How a signal changes. Both forms only let it grow.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Update {
+    /// Adds; for signals that several actors raise.
+    Add(Expr),
+    /// Becomes; for signals that one actor raises, once per epoch.
+    Set(Expr),
+}
+
+/// One product of the mainloop: an accumulator `a · b` or `a · bᵀ`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Product {
+    /// `[rows, k]`.
+    pub a: Place,
+    /// `[cols, k]` where `transposed`, else `[k, cols]`.
+    pub b: Place,
+    /// Whether the product is `a · bᵀ`.
+    pub transposed: bool,
+}
+
+/// A comparison of two index expressions.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cond {
+    /// Equal.
+    Eq(Expr, Expr),
+    /// Not equal.
+    Ne(Expr, Expr),
+    /// Less.
+    Lt(Expr, Expr),
+}
+
+/// What an agent does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    /// Names a number.
+    Let {
+        /// The name.
+        var: VarId,
+        /// The number.
+        value: Expr,
+    },
+    /// Reads a row of a table.
+    Row {
+        /// The table.
+        table: TableId,
+        /// Which row.
+        index: Expr,
+        /// Names for m, n and the two fields.
+        vars: [VarId; 4],
+    },
+    /// Runs `body` for `var` in `from..to` by `step`.
+    For {
+        /// The loop variable.
+        var: VarId,
+        /// First value.
+        from: Expr,
+        /// End, exclusive.
+        to: Expr,
+        /// Increment, at least 1.
+        step: Expr,
+        /// The body.
+        body: Vec<Stmt>,
+    },
+    /// Runs `body` where the condition holds.
+    If {
+        /// The condition.
+        cond: Cond,
+        /// The body.
+        body: Vec<Stmt>,
+    },
+    /// Blocks until every own signal of a range of slots has reached a target (acquire).
+    Wait {
+        /// The array.
+        signal: SignalId,
+        /// The slots.
+        slots: Range,
+        /// The least value that ends the wait.
+        target: Expr,
+        /// Who may have signalled.
+        scope: Scope,
+    },
+    /// Orders this agent's acquires and generic writes before its bulk (TMA) accesses that follow.
+    FenceProxyAsync,
+    /// Computes the accumulators of one tile.
+    Mainloop {
+        /// One accumulator each.
+        products: Vec<Product>,
+    },
+    /// Writes the part of a tile that lies in `to`: a store, or a put where `to` is on a peer.
+    Store {
+        /// Where.
+        to: Place,
+        /// What; rounded to the buffer's element type.
+        value: ValueId,
+    },
+    /// Sums the ranks' contributions to the part of a tile that this rank owns:
+    /// `own` first, then the others' in the order of `var`, in f32. Yields [`ValueOp::Sum`].
+    Sum {
+        /// Runs over the ranks, this one left out.
+        var: VarId,
+        /// This rank's own contribution.
+        own: ValueId,
+        /// Where the contribution of rank `var` lies.
+        from: Place,
+    },
+    /// Raises a signal (release), after everything this agent did before has reached `after`.
+    Signal {
+        /// On which rank.
+        at: At,
+        /// The array.
+        signal: SignalId,
+        /// Which one.
+        slot: Expr,
+        /// By how much.
+        update: Update,
+        /// Who may wait.
+        scope: Scope,
+        /// What the preceding puts and copies must have reached.
+        after: Completion,
+    },
+    /// Copies a region.
+    Copy {
+        /// Source.
+        from: Place,
+        /// Destination, of the same extents.
+        to: Place,
+    },
+}
+
+/// An op with the user's token it was made from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stmt {
+    /// What it does.
+    pub op: Op,
+    /// The user's token.
+    pub span: Span,
+}
+
+/// Where an agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// A copy engine of the rank, fed by the host.
+    CopyEngine,
+    /// Every CTA of the rank's grid, each with its own `cta`.
+    Ctas,
+}
+
+impl Engine {
+    /// The name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Engine::CopyEngine => "copy_engine",
+            Engine::Ctas => "ctas",
+        }
+    }
+}
+
+/// A sequential actor of every rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agent {
+    /// Its name.
+    pub name: String,
+    /// Where it runs.
+    pub engine: Engine,
+    /// What it does.
+    pub body: Vec<Stmt>,
+    /// What is done once when all its CTAs are through.
+    pub exit: Vec<Stmt>,
+}
+
+/// What will happen on every rank. Made by [`crate::lower`] or read from text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// The kernel's name.
+    pub name: String,
+    /// The architecture.
+    pub target: Target,
+    /// Tile rows, columns and k-step.
+    pub tile: TileShape,
+    /// Pipeline stages of the mainloop.
+    pub stages: u32,
+    /// How consumer warpgroups divide tiles.
+    pub consumers: Consumers,
+    /// Tensors and workspace.
+    pub buffers: Arena<BufferId, Buffer>,
+    /// Names of the scalars passed at launch, in order.
+    pub scalars: Vec<String>,
+    /// Signal arrays.
+    pub signals: Arena<SignalId, SignalArray>,
+    /// Every variable.
+    pub vars: Arena<VarId, Var>,
+    /// Definitions that hold everywhere, in order of use.
+    pub lets: Vec<(VarId, Expr)>,
+    /// Host-made tables.
+    pub tables: Arena<TableId, Table>,
+    /// The epilogue's dataflow; operands precede their users.
+    pub values: Arena<ValueId, ValueEntry>,
+    /// The actors.
+    pub agents: Arena<AgentId, Agent>,
+}
+
+impl Program {
+    /// The number of accumulators a tile has.
+    pub fn accumulators(&self) -> u32 {
+        fn in_body(body: &[Stmt]) -> u32 {
+            body.iter()
+                .map(|stmt| match &stmt.op {
+                    Op::For { body, .. } | Op::If { body, .. } => in_body(body),
+                    Op::Mainloop { products } => products.len() as u32,
+                    Op::Let { .. }
+                    | Op::Row { .. }
+                    | Op::Wait { .. }
+                    | Op::FenceProxyAsync
+                    | Op::Store { .. }
+                    | Op::Sum { .. }
+                    | Op::Signal { .. }
+                    | Op::Copy { .. } => 0,
+                })
+                .max()
+                .unwrap_or(0)
+        }
+        self.agents.values().map(|agent| in_body(&agent.body)).max().unwrap_or(0)
+    }
+
+    /// Whether ranks meet at all: a Program without signals never touches a peer.
+    pub fn communicates(&self) -> bool {
+        !self.signals.is_empty()
+    }
+}
+
+impl Program {
+    /// Whether the output is scattered: some agent sums contributions of ranks.
+    pub fn scatters(&self) -> bool {
+        fn in_body(body: &[Stmt]) -> bool {
+            body.iter().any(|stmt| match &stmt.op {
+                Op::For { body, .. } | Op::If { body, .. } => in_body(body),
+                Op::Sum { .. } => true,
+                Op::Let { .. }
+                | Op::Row { .. }
+                | Op::Wait { .. }
+                | Op::FenceProxyAsync
+                | Op::Mainloop { .. }
+                | Op::Store { .. }
+                | Op::Signal { .. }
+                | Op::Copy { .. } => false,
+            })
+        }
+        self.agents.values().any(|agent| in_body(&agent.body))
+    }
+}

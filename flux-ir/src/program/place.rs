@@ -1,0 +1,51 @@
+//! Regions of buffers, as index expressions.
+
+use super::{BufferId, Expr};
+
+/// On which rank something lies.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum At {
+    /// On the acting agent's own rank.
+    Own,
+    /// On the rank of this number (which may be the own one).
+    Peer(Expr),
+}
+
+/// A half-open range; empty where `hi <= lo`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// First.
+    pub lo: Expr,
+    /// End, exclusive.
+    pub hi: Expr,
+}
+
+impl Range {
+    /// `lo..hi`.
+    pub fn new(lo: impl Into<Expr>, hi: impl Into<Expr>) -> Self {
+        Range { lo: lo.into(), hi: hi.into() }
+    }
+
+    /// The one slot `at`.
+    pub fn one(at: impl Into<Expr>) -> Self {
+        let at = at.into();
+        Range { hi: at.clone() + 1i64, lo: at }
+    }
+}
+
+/// A rectangle of one plane of a buffer on one rank. Rows count in the whole tensor: row `r` of a
+/// shard lies in its memory at row `r - first_row`, where `first_row` is [`super::Buffer`]'s on
+/// the rank the shard lies on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// On which rank.
+    pub at: At,
+    /// Which buffer.
+    pub buffer: BufferId,
+    /// An index for each leading dimension of the buffer.
+    pub planes: Vec<Expr>,
+    /// Its rows.
+    pub rows: Range,
+    /// Its columns.
+    pub cols: Range,
+}

@@ -1,0 +1,167 @@
+//! A schedule: every choice that changes speed and never results (up to the rounding of sums
+//! whose order the kernel leaves open). A plain value.
+
+use crate::order::Order;
+use crate::target::Target;
+use crate::tile::TileShape;
+use std::fmt;
+
+/// How the two consumer warpgroups of a CTA divide tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Consumers {
+    /// Both share one tile, half of its rows each.
+    Cooperative,
+    /// Each has its own tile; one's epilogue hides behind the other's mainloop.
+    PingPong,
+}
+
+impl Consumers {
+    /// Both forms.
+    pub const ALL: [Consumers; 2] = [Consumers::Cooperative, Consumers::PingPong];
+
+    /// The name in schedules and in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Consumers::Cooperative => "cooperative",
+            Consumers::PingPong => "ping_pong",
+        }
+    }
+}
+
+/// How bytes move between ranks ahead of the tiles that need them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Copy engines push shards into the peers' memory.
+    CopyEngine,
+}
+
+impl Transport {
+    /// Every transport.
+    pub const ALL: [Transport; 1] = [Transport::CopyEngine];
+
+    /// The name in schedules and in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::CopyEngine => "copy_engine",
+        }
+    }
+}
+
+/// All choices that leave results unchanged. Setters take and return the value; whether the
+/// choices fit together is said by lowering and the checker, all at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a schedule does nothing until a kernel is lowered with it"]
+pub struct Schedule {
+    /// The architecture.
+    pub target: Target,
+    /// Tile rows, columns and k-step.
+    pub tile: TileShape,
+    /// Slots of the shared-memory ring between the loads and the tensor cores.
+    pub stages: u32,
+    /// How consumer warpgroups divide tiles.
+    pub consumers: Consumers,
+    /// The tile order; `None` takes the one that fits the kernel's distribution types.
+    pub order: Option<Order>,
+    /// How shards travel.
+    pub transport: Transport,
+    /// Rows of a communication chunk; `None` sends a shard whole.
+    pub chunk_rows: Option<u32>,
+    /// CTAs of the grid; `None` takes what the device (or the rank's share of it) holds at once.
+    pub ctas: Option<u32>,
+}
+
+impl Schedule {
+    /// The default for `sm_90a`: 128 × 256 × 64 tiles in 4 stages, two consumer warpgroups that
+    /// share a tile.
+    pub const fn sm_90a() -> Self {
+        Schedule {
+            target: Target::Sm90a,
+            tile: TileShape { m: 128, n: 256, k: 64 },
+            stages: 4,
+            consumers: Consumers::Cooperative,
+            order: None,
+            transport: Transport::CopyEngine,
+            chunk_rows: None,
+            ctas: None,
+        }
+    }
+
+    /// The default for threads of the host.
+    pub const fn host() -> Self {
+        Schedule::sm_90a().target(Target::Host)
+    }
+
+    /// The default for `target`.
+    pub const fn for_target(target: Target) -> Self {
+        match target {
+            Target::Host => Schedule::host(),
+            Target::Sm90a => Schedule::sm_90a(),
+        }
+    }
+
+    /// Sets the architecture and keeps every other choice.
+    pub const fn target(mut self, target: Target) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Sets rows, columns and k-step of a tile.
+    pub const fn tile(mut self, m: u32, n: u32, k: u32) -> Self {
+        self.tile = TileShape { m, n, k };
+        self
+    }
+
+    /// Sets the number of pipeline stages.
+    pub const fn stages(mut self, stages: u32) -> Self {
+        self.stages = stages;
+        self
+    }
+
+    /// Sets how consumer warpgroups divide tiles.
+    pub const fn consumers(mut self, consumers: Consumers) -> Self {
+        self.consumers = consumers;
+        self
+    }
+
+    /// Sets the tile order.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = Some(order);
+        self
+    }
+
+    /// Sets how shards travel.
+    pub const fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// Sets the rows of a communication chunk.
+    pub const fn chunk_rows(mut self, rows: u32) -> Self {
+        self.chunk_rows = Some(rows);
+        self
+    }
+
+    /// Sets the number of CTAs.
+    pub const fn ctas(mut self, ctas: u32) -> Self {
+        self.ctas = Some(ctas);
+        self
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, tile = {}, stages = {}", self.target, self.tile, self.stages)?;
+        write!(f, ", consumers = {}", self.consumers.name())?;
+        if let Some(order) = &self.order {
+            write!(f, ", order = {order}")?;
+        }
+        write!(f, ", transport = {}", self.transport.name())?;
+        if let Some(rows) = self.chunk_rows {
+            write!(f, ", chunk_rows = {rows}")?;
+        }
+        if let Some(ctas) = self.ctas {
+            write!(f, ", ctas = {ctas}")?;
+        }
+        Ok(())
+    }
+}

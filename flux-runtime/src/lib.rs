@@ -1,0 +1,1 @@
+//! Devices, streams, symmetric memory, signals, ranks and launches.

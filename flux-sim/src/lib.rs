@@ -1,0 +1,1 @@
+//! Runs a Program without a GPU.

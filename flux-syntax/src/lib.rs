@@ -1,0 +1,1 @@
+//! Reads a kernel written in Rust into Kernel IR.
