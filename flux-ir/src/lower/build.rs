@@ -1,0 +1,76 @@
+//! The Program under construction.
+
+use super::usage::Usage;
+use crate::arena::Arena;
+use crate::kernel::Kernel;
+use crate::program::{
+    At, BufferId, Expr, Home, Op, Place, Program, Range, SignalArray, SignalId, Stmt, Var, VarId,
+};
+use crate::schedule::Schedule;
+use crate::span::Span;
+
+/// The Program under construction, and what it is made from.
+pub(super) struct Builder<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) schedule: &'a Schedule,
+    pub(super) usage: &'a Usage,
+    pub(super) program: Program,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(kernel: &'a Kernel, schedule: &'a Schedule, usage: &'a Usage) -> Self {
+        let program = Program {
+            name: kernel.name.clone(),
+            target: schedule.target,
+            tile: schedule.tile,
+            stages: schedule.stages,
+            consumers: schedule.consumers,
+            buffers: Arena::new(),
+            scalars: Vec::new(),
+            signals: Arena::new(),
+            vars: Arena::new(),
+            lets: Vec::new(),
+            tables: Arena::new(),
+            values: Arena::new(),
+            agents: Arena::new(),
+        };
+        Builder { kernel, schedule, usage, program }
+    }
+
+    pub(super) fn finish(self) -> Program {
+        self.program
+    }
+
+    /// A new variable; a number is appended where the name is taken.
+    pub(super) fn var(&mut self, name: &str) -> VarId {
+        let taken = |name: &str| self.program.vars.values().any(|var| var.name == name);
+        let mut unique = name.to_owned();
+        let mut number = 1;
+        while taken(&unique) {
+            number += 1;
+            unique = format!("{name}{number}");
+        }
+        self.program.vars.push(Var { name: unique })
+    }
+
+    /// A definition that holds everywhere.
+    pub(super) fn define(&mut self, name: &str, value: Expr) -> VarId {
+        let var = self.var(name);
+        self.program.lets.push((var, value));
+        var
+    }
+
+    pub(super) fn signal(&mut self, name: &str, len: impl Into<Expr>, home: Home) -> SignalId {
+        self.program.signals.push(SignalArray { name: name.into(), len: len.into(), home })
+    }
+}
+
+/// A statement at a token.
+pub(super) fn stmt(span: Span, op: Op) -> Stmt {
+    Stmt { op, span }
+}
+
+/// A region on the own rank, without planes.
+pub(super) fn own(buffer: BufferId, rows: Range, cols: Range) -> Place {
+    Place { at: At::Own, buffer, planes: Vec::new(), rows, cols }
+}

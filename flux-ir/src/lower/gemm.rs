@@ -1,0 +1,265 @@
+//! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
+
+use super::build::{Builder, own, stmt};
+use super::gather::{Gathers, parity, signal_free, wait_free, wait_span};
+use super::scatter::Scatter;
+use super::tensors::Tensors;
+use super::tiles::Tiles;
+use super::values::Values;
+use crate::abi::epilogue_warps;
+use crate::kernel::{Distribution, Lhs, Op as KernelOp, ParamId};
+use crate::program::{
+    Agent, At, Completion, Cond, Engine, Expr, Op, Place, Product, Range, Scope, Stmt, Sym, Update,
+    VarId,
+};
+
+/// The tile at hand: its row and column in the grid, its rows and columns in the matrix, and the
+/// chunks its rows arrive in.
+struct Tile {
+    m: VarId,
+    n: VarId,
+    chunks: Range,
+    m0: VarId,
+    m1: VarId,
+    n0: VarId,
+    n1: VarId,
+}
+
+impl Tile {
+    fn rows(&self) -> Range {
+        Range::new(self.m0, self.m1)
+    }
+
+    fn cols(&self) -> Range {
+        Range::new(self.n0, self.n1)
+    }
+}
+
+pub(super) fn build(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    values: &Values,
+    gathers: &Gathers,
+    scatter: Option<&Scatter>,
+    tiles: Tiles,
+) {
+    let span = b.kernel.loop_span;
+    let step = b.var("t");
+    let (tile, mut body) = open_tile(b, &tiles, step);
+    for gather in &gathers.each {
+        let span = wait_span(b, gather.param);
+        let wait = Op::Wait {
+            signal: gather.arrived,
+            slots: tile.chunks.clone(),
+            target: Sym::Epoch.into(),
+            scope: Scope::Sys,
+        };
+        body.extend([stmt(span, wait), stmt(span, Op::FenceProxyAsync)]);
+    }
+    body.push(mainloop(b, tensors, gathers, &tile));
+    body.extend(stores(b, tensors, values, Distribution::Global, &tile.rows(), &tile.cols()));
+    if let Some(scatter) = scatter {
+        body.push(contribute(b, tensors, values, scatter, &tiles, &tile));
+        body.extend(sum_own(b, tensors, values, scatter, &tiles, &tile));
+    }
+    let tile_loop = Op::For {
+        var: step,
+        from: Sym::Cta.into(),
+        to: tiles.count.into(),
+        step: Sym::Ctas.into(),
+        body,
+    };
+    let mut agent = Agent { name: "gemm".into(), engine: Engine::Ctas, body: vec![], exit: vec![] };
+    if let Some(scatter) = scatter {
+        let wait = wait_free(scatter.free, Range::new(0i64, Sym::World));
+        agent.body.push(stmt(scatter.span, wait));
+        agent.exit.push(signal_free(b, scatter.free, scatter.span));
+    }
+    if let Some(free) = gathers.free {
+        let span = wait_span(b, gathers.each[0].param);
+        agent.exit.push(signal_free(b, free, span));
+    }
+    agent.body.push(stmt(span, tile_loop));
+    b.program.agents.push(agent);
+}
+
+/// Reads the table row of `step` and names the tile's extents.
+fn open_tile(b: &mut Builder<'_>, tiles: &Tiles, step: VarId) -> (Tile, Vec<Stmt>) {
+    let span = b.kernel.loop_span;
+    let shape = b.schedule.tile;
+    let vars = ["m", "n", "first", "last"].map(|name| b.var(name));
+    let [m, n, first, last] = vars;
+    let [m0, m1, n0, n1] = ["m0", "m1", "n0", "n1"].map(|name| b.var(name));
+    let row = Op::Row { table: tiles.table, index: step.into(), vars };
+    let start = |index: VarId, size: u32| Expr::from(index) * size;
+    let end = |start: VarId, size: u32, all: Sym| (Expr::from(start) + size).min(all);
+    let lets = [
+        (m0, start(m, shape.m)),
+        (m1, end(m0, shape.m, Sym::M)),
+        (n0, start(n, shape.n)),
+        (n1, end(n0, shape.n, Sym::N)),
+    ];
+    let mut body = vec![stmt(span, row)];
+    body.extend(lets.map(|(var, value)| stmt(span, Op::Let { var, value })));
+    (Tile { m, n, chunks: Range::new(first, last), m0, m1, n0, n1 }, body)
+}
+
+fn mainloop(b: &Builder<'_>, tensors: &Tensors, gathers: &Gathers, tile: &Tile) -> Stmt {
+    let depth = || Range::new(0i64, Sym::K);
+    let left = |param: ParamId| {
+        let gathered = gathers.each.iter().find(|gather| gather.param == param);
+        match gathered {
+            Some(gather) => Place {
+                at: At::Own,
+                buffer: gather.all,
+                planes: vec![parity()],
+                rows: tile.rows(),
+                cols: depth(),
+            },
+            None => own(tensors.buffer(param), tile.rows(), depth()),
+        }
+    };
+    let mut products = Vec::new();
+    let mut span = b.kernel.loop_span;
+    for entry in b.kernel.ops.values() {
+        let KernelOp::Gemm { a, b: right, transposed } = entry.op else { continue };
+        let a = match a {
+            Lhs::Param(param) => left(param),
+            Lhs::Ready(ready) => match b.kernel.ops[ready].op {
+                KernelOp::Wait { tensor } => left(tensor),
+                _ => continue,
+            },
+        };
+        let right = tensors.buffer(right);
+        let right = if transposed {
+            own(right, tile.cols(), depth())
+        } else {
+            own(right, depth(), tile.cols())
+        };
+        if products.is_empty() {
+            span = entry.span;
+        }
+        products.push(Product { a, b: right, transposed });
+    }
+    stmt(span, Op::Mainloop { products })
+}
+
+/// The kernel's stores to outputs of one distribution, limited to `rows`.
+fn stores(
+    b: &Builder<'_>,
+    tensors: &Tensors,
+    values: &Values,
+    wanted: Distribution,
+    rows: &Range,
+    cols: &Range,
+) -> Vec<Stmt> {
+    let mut stores = Vec::new();
+    for entry in b.kernel.ops.values() {
+        let KernelOp::Store { output, x } = entry.op else { continue };
+        if b.kernel.tensor(output).is_some_and(|(distribution, ..)| distribution == wanted) {
+            let to = own(tensors.buffer(output), rows.clone(), cols.clone());
+            stores.push(stmt(entry.span, Op::Store { to, value: values.get(x) }));
+        }
+    }
+    stores
+}
+
+/// The signal of `source`'s contribution to a tile.
+fn landed_slot(tiles: &Tiles, tile: &Tile, source: impl Into<Expr>) -> Expr {
+    source.into() * tiles.count + Expr::from(tile.m) * tiles.cols + tile.n
+}
+
+/// Puts the tile's rows to their owners, each put with its signals.
+fn contribute(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    values: &Values,
+    scatter: &Scatter,
+    tiles: &Tiles,
+    tile: &Tile,
+) -> Stmt {
+    let owner = b.var("o");
+    let first = Expr::from(owner) * tensors.shard;
+    let end = first.clone() + tensors.shard;
+    let put = Op::Store {
+        to: Place {
+            at: At::Peer(owner.into()),
+            buffer: scatter.partial,
+            planes: vec![parity(), Sym::Rank.into()],
+            rows: Range::new(first.max(tile.m0), end.min(tile.m1)),
+            cols: tile.cols(),
+        },
+        value: values.get(scatter.contribution),
+    };
+    let signal = Op::Signal {
+        at: At::Peer(owner.into()),
+        signal: scatter.landed,
+        slot: landed_slot(tiles, tile, Sym::Rank),
+        update: Update::Add(epilogue_warps(b.schedule.consumers).into()),
+        scope: Scope::Sys,
+        after: Completion::Performed,
+    };
+    let span = scatter.span;
+    let to_peer = Op::If {
+        cond: Cond::Ne(owner.into(), Sym::Rank.into()),
+        body: vec![stmt(span, put), stmt(span, signal)],
+    };
+    let owners = Op::For {
+        var: owner,
+        from: Expr::from(tile.m0) / tensors.shard,
+        to: (Expr::from(tile.m1) - 1i64) / tensors.shard + 1i64,
+        step: 1i64.into(),
+        body: vec![stmt(span, to_peer)],
+    };
+    stmt(span, owners)
+}
+
+/// In the rows this rank owns: waits for every peer's contribution, sums and stores.
+fn sum_own(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    values: &Values,
+    scatter: &Scatter,
+    tiles: &Tiles,
+    tile: &Tile,
+) -> Vec<Stmt> {
+    let span = scatter.span;
+    let [lo, hi, source, addend] = ["lo", "hi", "s", "i"].map(|name| b.var(name));
+    let first = Expr::from(Sym::Rank) * tensors.shard;
+    let lets = [(lo, first.clone().max(tile.m0)), (hi, (first + tensors.shard).min(tile.m1))];
+    let warps = epilogue_warps(b.schedule.consumers);
+    let wait = Op::Wait {
+        signal: scatter.landed,
+        slots: Range::one(landed_slot(tiles, tile, source)),
+        target: Expr::from(Sym::Epoch) * warps,
+        scope: Scope::Sys,
+    };
+    let peers_only =
+        Op::If { cond: Cond::Ne(source.into(), Sym::Rank.into()), body: vec![stmt(span, wait)] };
+    let waits = Op::For {
+        var: source,
+        from: 0i64.into(),
+        to: Sym::World.into(),
+        step: 1i64.into(),
+        body: vec![stmt(span, peers_only)],
+    };
+    let sum = Op::Sum {
+        var: addend,
+        own: values.get(scatter.contribution),
+        from: Place {
+            at: At::Own,
+            buffer: scatter.partial,
+            planes: vec![parity(), addend.into()],
+            rows: Range::new(lo, hi),
+            cols: tile.cols(),
+        },
+    };
+    let mut body = vec![stmt(span, waits), stmt(span, sum)];
+    let rows = Range::new(lo, hi);
+    body.extend(stores(b, tensors, values, Distribution::Scattered, &rows, &tile.cols()));
+    let owned = Op::If { cond: Cond::Lt(lo.into(), hi.into()), body };
+    let mut all: Vec<_> =
+        lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();
+    all.push(stmt(span, owned));
+    all
+}

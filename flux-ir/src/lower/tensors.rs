@@ -1,0 +1,82 @@
+//! Declares the tensors of the launch and the arithmetic of their shards.
+
+use super::build::Builder;
+use super::usage::{Dim, Dims};
+use crate::arena::Handle;
+use crate::kernel::{Distribution, ParamId, ParamType};
+use crate::program::{Buffer, BufferId, BufferKind, Expr, Sym, VarId};
+
+/// Buffers of the parameters and the definitions they rest on.
+pub(super) struct Tensors {
+    buffers: Vec<Option<BufferId>>,
+    /// Index of each scalar parameter among the Program's scalars.
+    scalars: Vec<Option<u32>>,
+    /// `S`: rows of a full shard.
+    pub(super) shard: VarId,
+    /// `own`: rows this rank owns.
+    pub(super) own: VarId,
+}
+
+impl Tensors {
+    /// The buffer of a tensor parameter. Usage inference has shown that it is one.
+    pub(super) fn buffer(&self, param: ParamId) -> BufferId {
+        self.buffers[param.index()].expect("usage inference admits tensors only")
+    }
+
+    /// The index of a scalar parameter. Usage inference has shown that it is one.
+    pub(super) fn scalar(&self, param: ParamId) -> u32 {
+        self.scalars[param.index()].expect("usage inference admits scalars only")
+    }
+}
+
+pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
+    let shard = b.define("S", Expr::from(Sym::M).ceil_div(Sym::World));
+    let left = Expr::from(Sym::M) - Expr::from(Sym::Rank) * shard;
+    let own = b.define("own", Expr::from(shard).min(left).max(0i64));
+    let mut tensors = Tensors { buffers: Vec::new(), scalars: Vec::new(), shard, own };
+    let kernel = b.kernel;
+    for (id, param) in kernel.params.iter() {
+        let (mut buffer, mut scalar) = (None, None);
+        match param.ty {
+            ParamType::Tensor { distribution, element, written } => {
+                let dims = b.usage.dims(id).expect("usage inference gives every tensor dimensions");
+                let (rows, first_row) = rows(distribution, dims, shard, own);
+                buffer = Some(b.program.buffers.push(Buffer {
+                    name: param.name.clone(),
+                    kind: if written { BufferKind::Output } else { BufferKind::Input },
+                    element,
+                    planes: Vec::new(),
+                    rows,
+                    first_row,
+                    cols: extent(dims.cols),
+                    span: param.span,
+                }));
+            }
+            ParamType::Scalar => {
+                scalar = Some(b.program.scalars.len() as u32);
+                b.program.scalars.push(param.name.clone());
+            }
+        }
+        tensors.buffers.push(buffer);
+        tensors.scalars.push(scalar);
+    }
+    tensors
+}
+
+fn extent(dim: Dim) -> Expr {
+    match dim {
+        Dim::M => Sym::M.into(),
+        Dim::N => Sym::N.into(),
+        Dim::K => Sym::K.into(),
+        Dim::One => 1i64.into(),
+    }
+}
+
+/// Rows of this rank's part, and the row of the whole tensor that it begins with.
+fn rows(distribution: Distribution, dims: Dims, shard: VarId, own: VarId) -> (Expr, Expr) {
+    if distribution.is_sharded() {
+        (own.into(), Expr::from(Sym::Rank) * shard)
+    } else {
+        (extent(dims.rows), 0i64.into())
+    }
+}

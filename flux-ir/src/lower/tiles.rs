@@ -1,0 +1,50 @@
+//! Declares the tile table: which tile at which step, and which chunks its rows arrive in.
+
+use super::build::Builder;
+use super::gather::Gathers;
+use super::tensors::Tensors;
+use crate::kernel::Distribution;
+use crate::order::Order;
+use crate::program::{Expr, Sym, Table, TableId, VarId};
+
+/// The tile table and the counts it rests on.
+pub(super) struct Tiles {
+    pub(super) table: TableId,
+    /// `NT`: tile columns.
+    pub(super) cols: VarId,
+    /// `T`: tiles.
+    pub(super) count: VarId,
+}
+
+pub(super) fn order(b: &mut Builder<'_>, tensors: &Tensors, gathers: &Gathers) -> Tiles {
+    let tile = b.schedule.tile;
+    let rows = b.define("MT", Expr::from(Sym::M).ceil_div(tile.m));
+    let cols = b.define("NT", Expr::from(Sym::N).ceil_div(tile.n));
+    let count = b.define("T", Expr::from(rows) * cols);
+    let (m, n) = (b.var("tm"), b.var("tn"));
+    let first_row = Expr::from(m) * tile.m;
+    let last_row = (first_row.clone() + tile.m).min(Sym::M) - 1i64;
+    let fields = match (gathers.chunk_of(tensors, &first_row), gathers.chunk_of(tensors, &last_row))
+    {
+        (Some(first), Some(last)) => [first, last + 1i64],
+        _ => [0i64.into(), 0i64.into()],
+    };
+    let order = b.schedule.order.clone().unwrap_or_else(|| default_order(b));
+    let table = Table { name: "tiles".into(), len: count.into(), order, m, n, fields };
+    Tiles { table: b.program.tables.push(table), cols, count }
+}
+
+/// The order that fits the distribution types: own tiles last where they wait for contributions,
+/// else in the order in which shards arrive, else in groups that stay in L2.
+fn default_order(b: &Builder<'_>) -> Order {
+    let has = |wanted: Distribution| {
+        b.kernel.params.handles().any(|p| b.kernel.tensor(p).is_some_and(|(d, ..)| d == wanted))
+    };
+    if has(Distribution::Scattered) {
+        Order::NextRankFirst
+    } else if has(Distribution::Gathered) {
+        Order::OwnShardFirst
+    } else {
+        Order::Grouped(16)
+    }
+}

@@ -1,0 +1,447 @@
+//! What each parameter is used as: its dimensions by unification, and which values exist only in
+//! the rows a rank owns.
+
+use crate::arena::Handle;
+use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
+use crate::kernel::{Distribution, Kernel, Lhs, Op, ParamId, ParamType, Value};
+use crate::span::Span;
+use std::fmt;
+
+/// A dimension of the problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// Rows of the output.
+    M,
+    /// Columns of the output.
+    N,
+    /// Length of the reduction.
+    K,
+    /// 1: the other dimension of a vector.
+    One,
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dim::M => "m",
+            Dim::N => "n",
+            Dim::K => "k",
+            Dim::One => "1",
+        })
+    }
+}
+
+/// Rows and columns of a whole tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dims {
+    /// Rows, over all ranks where the tensor is sharded.
+    pub rows: Dim,
+    /// Columns.
+    pub cols: Dim,
+}
+
+impl fmt::Display for Dims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}]", self.rows, self.cols)
+    }
+}
+
+/// In which rows a value exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Domain {
+    /// It is no tile: ready rows, or nothing.
+    None,
+    /// In every row of the tile.
+    All,
+    /// In the rows this rank owns; `reduced` where it depends on a sum over ranks.
+    Own { reduced: bool },
+}
+
+/// The dimensions of a kernel's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    dims: Vec<Option<Dims>>,
+}
+
+impl Usage {
+    /// Dimensions of a tensor parameter; `None` for a scalar.
+    pub fn dims(&self, param: ParamId) -> Option<Dims> {
+        self.dims.get(param.index()).copied().flatten()
+    }
+}
+
+/// Infers dimensions and checks that the kernel's ops fit together.
+///
+/// # Errors
+/// Every op whose operands are not what it takes, and every parameter without a meaning.
+pub fn infer(kernel: &Kernel) -> Result<Usage, Diagnostics> {
+    let mut inference = Inference {
+        kernel,
+        dims: vec![None; kernel.params.len()],
+        domains: Vec::with_capacity(kernel.ops.len()),
+        found: Diagnostics::new(),
+        reduced: None,
+        gemms: Vec::new(),
+    };
+    inference.unify(kernel.tiles_of, Dim::M, Dim::N, kernel.loop_span);
+    for (_, entry) in kernel.ops.iter() {
+        let domain = inference.op(&entry.op, entry.span);
+        inference.domains.push(domain);
+    }
+    inference.whole();
+    let Inference { dims, found, .. } = inference;
+    let dims = dims.into_iter().map(|d: Option<(Dims, Span)>| d.map(|(dims, _)| dims)).collect();
+    found.into_result(Usage { dims })
+}
+
+struct Inference<'k> {
+    kernel: &'k Kernel,
+    dims: Vec<Option<(Dims, Span)>>,
+    domains: Vec<Domain>,
+    found: Diagnostics,
+    reduced: Option<Span>,
+    gemms: Vec<(Lhs, Span)>,
+}
+
+impl Inference<'_> {
+    fn name(&self, param: ParamId) -> &str {
+        self.kernel.params.get(param).map_or("?", |p| p.name.as_str())
+    }
+
+    fn error(&mut self, rule: Rule, span: Span, message: String, help: &str) {
+        self.found.push(Diagnostic::new(rule, span, message).help(help));
+    }
+
+    /// The tensor `param`, used as `rows × cols`.
+    fn unify(&mut self, param: ParamId, rows: Dim, cols: Dim, span: Span) {
+        let dims = Dims { rows, cols };
+        if self.kernel.tensor(param).is_none() {
+            let message = format!("`{}` is not a tensor", self.name(param));
+            return self.error(Rule::Types, span, message, "pass a tensor parameter");
+        }
+        match self.dims[param.index()] {
+            Some((seen, _)) if seen == dims => {}
+            Some((seen, at)) => {
+                let name = self.name(param).to_owned();
+                let message = format!("`{name}` is {seen} elsewhere and {dims} here");
+                let note = format!("`{name}` is {seen} here");
+                let diagnostic = Diagnostic::new(Rule::Dimensions, span, message).note(at, note);
+                let help = "pass the same data twice under two names if both are meant";
+                self.found.push(diagnostic.help(help));
+            }
+            None => self.dims[param.index()] = Some((dims, span)),
+        }
+    }
+
+    fn domain(&self, value: Value) -> Domain {
+        self.domains.get(value.index()).copied().unwrap_or(Domain::None)
+    }
+
+    /// The domain of an elementwise operand, which has to be a tile.
+    fn tile(&mut self, value: Value, span: Span) -> Domain {
+        let domain = self.domain(value);
+        if domain == Domain::None {
+            let message = format!("expected a tile, found {value}, which is none");
+            self.error(Rule::Types, span, message, "use the result of `gemm` or of a load");
+            return Domain::All;
+        }
+        domain
+    }
+
+    /// Checks that a tensor is read and lies where this op reads it.
+    fn read(&mut self, param: ParamId, span: Span) -> Domain {
+        match self.kernel.tensor(param) {
+            Some((_, _, true)) => {
+                let message = format!("`{}` is an output and is read here", self.name(param));
+                self.error(Rule::Types, span, message, "take a second parameter by `&` for it");
+                Domain::All
+            }
+            Some((Distribution::Sharded, _, false)) => Domain::Own { reduced: false },
+            Some((Distribution::Gathered, _, false)) => {
+                let name = self.name(param).to_owned();
+                let message = format!("rows of `{name}` may still be in flight from a peer");
+                let help =
+                    format!("an epilogue reads a rank's own rows: declare `{name}: &Sharded<_>`");
+                self.error(Rule::Types, span, message, &help);
+                Domain::All
+            }
+            Some((Distribution::Global | Distribution::Scattered, _, false)) | None => Domain::All,
+        }
+    }
+
+    fn op(&mut self, op: &Op, span: Span) -> Domain {
+        match *op {
+            Op::Wait { tensor } => {
+                self.unify(tensor, Dim::M, Dim::K, span);
+                if !matches!(self.kernel.tensor(tensor), Some((Distribution::Gathered, _, false))) {
+                    let message = format!(
+                        "`{}` is not gathered, so nothing has to arrive",
+                        self.name(tensor)
+                    );
+                    self.error(
+                        Rule::Types,
+                        span,
+                        message,
+                        "multiply it directly: `gemm(a, b.t(), tile)`",
+                    );
+                }
+                Domain::None
+            }
+            Op::Gemm { a, b, transposed } => {
+                self.gemm(a, b, transposed, span);
+                Domain::All
+            }
+            Op::Cols { tensor } => {
+                self.unify(tensor, Dim::One, Dim::N, span);
+                if self.read(tensor, span) != Domain::All {
+                    let message = format!(
+                        "`{}` is sharded by rows, and a vector over columns has one row",
+                        self.name(tensor)
+                    );
+                    self.error(Rule::Types, span, message, "declare it `&Global<_>`");
+                }
+                Domain::All
+            }
+            Op::Rows { tensor } => {
+                self.unify(tensor, Dim::M, Dim::One, span);
+                self.read(tensor, span)
+            }
+            Op::Load { tensor } => {
+                self.unify(tensor, Dim::M, Dim::N, span);
+                self.read(tensor, span)
+            }
+            Op::Const(_) => Domain::All,
+            Op::Scalar { param } => {
+                if !matches!(self.kernel.params.get(param).map(|p| p.ty), Some(ParamType::Scalar)) {
+                    let message = format!("`{}` is not a scalar", self.name(param));
+                    self.error(
+                        Rule::Types,
+                        span,
+                        message,
+                        "read a tensor by `.cols(tile)`, `.rows(tile)` or `.load(tile)`",
+                    );
+                }
+                Domain::All
+            }
+            Op::Unary { x, .. } | Op::Cast { x, .. } => self.tile(x, span),
+            Op::Binary { x, y, .. } => {
+                let (x, y) = (self.tile(x, span), self.tile(y, span));
+                match (x, y) {
+                    (Domain::Own { reduced: a }, Domain::Own { reduced: b }) => {
+                        Domain::Own { reduced: a || b }
+                    }
+                    (Domain::Own { reduced }, _) | (_, Domain::Own { reduced }) => {
+                        Domain::Own { reduced }
+                    }
+                    (Domain::All | Domain::None, Domain::All | Domain::None) => Domain::All,
+                }
+            }
+            Op::Reduce { output, x } => self.reduce(output, x, span),
+            Op::Store { output, x } => {
+                self.store(output, x, span);
+                Domain::None
+            }
+        }
+    }
+
+    fn gemm(&mut self, a: Lhs, b: ParamId, transposed: bool, span: Span) {
+        let (rows, cols) = if transposed { (Dim::N, Dim::K) } else { (Dim::K, Dim::N) };
+        self.unify(b, rows, cols, span);
+        let left = match a {
+            Lhs::Param(a) => {
+                self.unify(a, Dim::M, Dim::K, span);
+                if self.kernel.tensor(a).is_some_and(|(d, ..)| d == Distribution::Gathered) {
+                    let name = self.name(a).to_owned();
+                    let message = format!("rows of `{name}` may still be in flight from a peer");
+                    let help = format!("write `let {name} = {name}.wait(tile.rows());` before it");
+                    self.error(Rule::Types, span, message, &help);
+                }
+                Some(a)
+            }
+            Lhs::Ready(ready) => match self.kernel.ops.get(ready).map(|entry| &entry.op) {
+                Some(Op::Wait { tensor }) => Some(*tensor),
+                _ => {
+                    let message = format!("expected rows made ready by a wait, found {ready}");
+                    self.error(
+                        Rule::Types,
+                        span,
+                        message,
+                        "multiply a tensor or what `.wait(tile.rows())` gave",
+                    );
+                    None
+                }
+            },
+        };
+        for (param, what) in left.map(|a| (a, "left")).into_iter().chain([(b, "right")]) {
+            if let Some((distribution, _, written)) = self.kernel.tensor(param) {
+                let fits = match distribution {
+                    Distribution::Global => !written,
+                    Distribution::Gathered => what == "left" && !written,
+                    Distribution::Sharded | Distribution::Scattered => false,
+                };
+                if !fits {
+                    let message =
+                        format!("`{}` cannot be the {what} operand of a gemm", self.name(param));
+                    self.error(
+                        Rule::Types,
+                        span,
+                        message,
+                        "operands are `&Global<_>`; the left one may be `&Gathered<_>`",
+                    );
+                }
+            }
+        }
+        let elements =
+            left.and_then(|a| Some((self.kernel.tensor(a)?.1, self.kernel.tensor(b)?.1)));
+        if let Some((ea, eb)) = elements
+            && ea != eb
+        {
+            let message = format!("the operands of a gemm differ in type: {ea} and {eb}");
+            self.error(Rule::Types, span, message, "store both in one element type");
+        }
+        if let Some(&(first, at)) = self.gemms.first()
+            && self.source(first) != self.source(a)
+        {
+            let message = "the gemms of a kernel share their left operand; this one has another";
+            let diagnostic = Diagnostic::new(Rule::Types, span, message)
+                .note(at, "the first gemm")
+                .help("split the kernel in two");
+            self.found.push(diagnostic);
+        }
+        self.gemms.push((a, span));
+    }
+
+    /// The tensor a left operand comes from.
+    fn source(&self, lhs: Lhs) -> Option<ParamId> {
+        match lhs {
+            Lhs::Param(param) => Some(param),
+            Lhs::Ready(ready) => match self.kernel.ops.get(ready)?.op {
+                Op::Wait { tensor } => Some(tensor),
+                _ => None,
+            },
+        }
+    }
+
+    fn reduce(&mut self, output: ParamId, x: Value, span: Span) -> Domain {
+        self.unify(output, Dim::M, Dim::N, span);
+        if !matches!(self.kernel.tensor(output), Some((Distribution::Scattered, _, true))) {
+            let message =
+                format!("`{}` is not scattered, so there is no sum over ranks", self.name(output));
+            self.error(
+                Rule::Types,
+                span,
+                message,
+                "declare it `&mut Scattered<_>`, or use `store`",
+            );
+        }
+        if self.tile(x, span) != Domain::All {
+            let message = "what a rank contributes must exist in every row of the tile";
+            self.error(Rule::Types, span, message.into(), "add sharded tensors after the sum: `let total = c.reduce(tile, x); c.store(tile, total + …)`");
+        }
+        if let Some(first) = self.reduced.replace(span) {
+            let message = "a kernel sums over ranks once";
+            let diagnostic = Diagnostic::new(Rule::Types, span, message)
+                .note(first, "the first sum")
+                .help("split the kernel in two");
+            self.found.push(diagnostic);
+        }
+        Domain::Own { reduced: true }
+    }
+
+    fn store(&mut self, output: ParamId, x: Value, span: Span) {
+        self.unify(output, Dim::M, Dim::N, span);
+        let domain = self.tile(x, span);
+        let name = self.name(output).to_owned();
+        match self.kernel.tensor(output) {
+            Some((Distribution::Global, _, true)) => {
+                if domain != Domain::All {
+                    let message = format!(
+                        "`{name}` has every row, the stored tile only those this rank owns"
+                    );
+                    self.error(
+                        Rule::Types,
+                        span,
+                        message,
+                        "declare the output `&mut Scattered<_>`",
+                    );
+                }
+            }
+            Some((Distribution::Scattered, _, true)) => {
+                if domain != (Domain::Own { reduced: true }) {
+                    let message = format!(
+                        "`{name}` takes the sum over ranks, found a tile of this rank alone"
+                    );
+                    let help = format!(
+                        "write `{name}.add(tile, …)`, or store what `{name}.reduce(tile, …)` gave"
+                    );
+                    self.error(Rule::Types, span, message, &help);
+                }
+            }
+            Some((Distribution::Gathered | Distribution::Sharded, _, true)) => {
+                let message = format!("`{name}` cannot be written");
+                self.error(
+                    Rule::Types,
+                    span,
+                    message,
+                    "outputs are `&mut Global<_>` or `&mut Scattered<_>`",
+                );
+            }
+            Some((_, _, false)) => {
+                let message = format!("`{name}` is an input and is stored to here");
+                self.error(
+                    Rule::Types,
+                    span,
+                    message,
+                    "declare it `&mut Global<_>` or `&mut Scattered<_>`",
+                );
+            }
+            None => {}
+        }
+    }
+
+    /// Rules on the kernel as a whole: it multiplies, every output is stored once, every
+    /// parameter is used, every sum is stored.
+    fn whole(&mut self) {
+        if self.gemms.is_empty() {
+            let message = format!("kernel `{}` multiplies nothing", self.kernel.name);
+            self.error(
+                Rule::Types,
+                self.kernel.span,
+                message,
+                "call `gemm(a, b.t(), tile)` in the tile loop",
+            );
+        }
+        let mut stores = vec![Vec::new(); self.kernel.params.len()];
+        for entry in self.kernel.ops.values() {
+            if let Op::Store { output, .. } = entry.op
+                && let Some(spans) = stores.get_mut(output.index())
+            {
+                spans.push(entry.span);
+            }
+        }
+        for (id, param) in self.kernel.params.iter() {
+            let ParamType::Tensor { distribution, written, .. } = param.ty else { continue };
+            let spans = &stores[id.index()];
+            if written && let [first, second, ..] = spans.as_slice() {
+                let message = format!("`{}` is stored twice in a tile", param.name);
+                self.found.push(
+                    Diagnostic::new(Rule::WrittenTwice, *second, message)
+                        .note(*first, "the first store")
+                        .help("keep one"),
+                );
+            } else if written && spans.is_empty() {
+                let verb = if distribution == Distribution::Scattered { "add" } else { "store" };
+                let message = format!("output `{}` is never written", param.name);
+                let help =
+                    format!("write `{}.{verb}(tile, …)` or take the parameter away", param.name);
+                self.error(Rule::NeverWritten, param.span, message, &help);
+            } else if self.dims[id.index()].is_none() {
+                let message = format!(
+                    "parameter `{}` is never used, so its dimensions are unknown",
+                    param.name
+                );
+                self.error(Rule::Dimensions, param.span, message, "use it or take it away");
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Builds the epilogue's dataflow: every tile value of the kernel that a store needs.
+
+use super::build::Builder;
+use super::tensors::Tensors;
+use crate::arena::Handle;
+use crate::kernel::{Op, Value};
+use crate::program::{ValueEntry, ValueId, ValueOp};
+
+/// Where the kernel's values went.
+pub(super) struct Values {
+    ids: Vec<Option<ValueId>>,
+}
+
+impl Values {
+    /// The node of a tile value. Usage inference has shown that it is one.
+    pub(super) fn get(&self, value: Value) -> ValueId {
+        self.ids[value.index()].expect("usage inference admits tiles only")
+    }
+}
+
+pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
+    let kernel = b.kernel;
+    let live = live(b);
+    let mut values = Values { ids: Vec::with_capacity(kernel.ops.len()) };
+    let mut accumulators = 0;
+    for (value, entry) in kernel.ops.iter() {
+        let op = match entry.op {
+            Op::Gemm { .. } => {
+                accumulators += 1;
+                Some(ValueOp::Acc(accumulators - 1))
+            }
+            Op::Cols { tensor } => Some(ValueOp::Cols(tensors.buffer(tensor))),
+            Op::Rows { tensor } => Some(ValueOp::Rows(tensors.buffer(tensor))),
+            Op::Load { tensor } => Some(ValueOp::Load(tensors.buffer(tensor))),
+            Op::Const(number) => Some(ValueOp::Const(number)),
+            Op::Scalar { param } => Some(ValueOp::Scalar(tensors.scalar(param))),
+            Op::Unary { op, x } if live[value.index()] => Some(ValueOp::Unary(op, values.get(x))),
+            Op::Binary { op, x, y } if live[value.index()] => {
+                Some(ValueOp::Binary(op, values.get(x), values.get(y)))
+            }
+            Op::Cast { x, to } if live[value.index()] => Some(ValueOp::Cast(values.get(x), to)),
+            Op::Reduce { .. } => Some(ValueOp::Sum),
+            Op::Unary { .. } | Op::Binary { .. } | Op::Cast { .. } => None,
+            Op::Wait { .. } | Op::Store { .. } => None,
+        };
+        let op = op.filter(|_| live[value.index()]);
+        let id = op.map(|op| b.program.values.push(ValueEntry { op, span: entry.span }));
+        values.ids.push(id);
+    }
+    values
+}
+
+/// Which values a store or a sum depends on.
+fn live(b: &Builder<'_>) -> Vec<bool> {
+    let mut live = vec![false; b.kernel.ops.len()];
+    let entries: Vec<_> = b.kernel.ops.iter().collect();
+    for (value, entry) in entries.into_iter().rev() {
+        let needed = live[value.index()];
+        match entry.op {
+            Op::Store { x, .. } | Op::Reduce { x, .. } => live[x.index()] = true,
+            Op::Unary { x, .. } | Op::Cast { x, .. } if needed => live[x.index()] = true,
+            Op::Binary { x, y, .. } if needed => {
+                live[x.index()] = true;
+                live[y.index()] = true;
+            }
+            Op::Unary { .. } | Op::Cast { .. } | Op::Binary { .. } => {}
+            Op::Wait { .. } | Op::Gemm { .. } | Op::Cols { .. } | Op::Rows { .. } => {}
+            Op::Load { .. } | Op::Const(_) | Op::Scalar { .. } => {}
+        }
+    }
+    live
+}
