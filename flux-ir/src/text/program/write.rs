@@ -1,0 +1,309 @@
+//! Writes a Program.
+
+use super::super::write::{float, line, name};
+use crate::order::Order;
+use crate::program::{
+    At, BinOp, Buffer, BufferId, Cond, Expr, Op, Place, Product, Program, Range, SignalId, Stmt,
+    Table, TableId, Update, ValueOp, VarId,
+};
+use crate::span::Span;
+use std::fmt;
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut writer = Writer { program: self, seen: Vec::new(), out: String::new() };
+        writer.sections()?;
+        writeln!(f, "program @{} for {} {{", name(&self.name), self.target)?;
+        writeln!(
+            f,
+            "  tile {} stages {} consumers {}",
+            self.tile,
+            self.stages,
+            self.consumers.name()
+        )?;
+        if !writer.seen.iter().copied().eq(self.vars.handles()) {
+            let names: Vec<_> = self.vars.handles().map(|var| writer.var_name(var)).collect();
+            writeln!(f, "  vars {}", names.join(", "))?;
+        }
+        f.write_str(&writer.out)?;
+        f.write_str("}\n")
+    }
+}
+
+struct Writer<'p> {
+    program: &'p Program,
+    /// Variables in the order of first appearance in `out`.
+    seen: Vec<VarId>,
+    out: String,
+}
+
+/// How tightly an operator binds.
+const SUM: u8 = 1;
+const PRODUCT: u8 = 2;
+const ATOM: u8 = 3;
+
+impl Writer<'_> {
+    fn sections(&mut self) -> fmt::Result {
+        let program = self.program;
+        for (var, value) in &program.lets {
+            let text = self.definition(*var, value);
+            line(&mut self.out, 1, &text, Span::UNKNOWN)?;
+        }
+        for buffer in program.buffers.values() {
+            let text = self.buffer_decl(buffer);
+            line(&mut self.out, 1, &text, buffer.span)?;
+        }
+        for scalar in &program.scalars {
+            line(&mut self.out, 1, &format!("scalar %{}", name(scalar)), Span::UNKNOWN)?;
+        }
+        for signal in program.signals.values() {
+            let len = self.expr(&signal.len);
+            let text = format!("signal %{}[{len}] {}", name(&signal.name), signal.home.name());
+            line(&mut self.out, 1, &text, Span::UNKNOWN)?;
+        }
+        for table in program.tables.values() {
+            let text = self.table_decl(table);
+            line(&mut self.out, 1, &text, Span::UNKNOWN)?;
+        }
+        for (id, value) in program.values.iter() {
+            let text = format!("{id} = {}", self.value_op(&value.op));
+            line(&mut self.out, 1, &text, value.span)?;
+        }
+        for agent in program.agents.values() {
+            let head = format!("agent {} on {} {{", name(&agent.name), agent.engine.name());
+            line(&mut self.out, 1, &head, Span::UNKNOWN)?;
+            self.body(2, &agent.body)?;
+            if !agent.exit.is_empty() {
+                line(&mut self.out, 1, "} exit {", Span::UNKNOWN)?;
+                self.body(2, &agent.exit)?;
+            }
+            line(&mut self.out, 1, "}", Span::UNKNOWN)?;
+        }
+        Ok(())
+    }
+
+    fn var_name(&self, var: VarId) -> String {
+        match self.program.vars.get(var) {
+            Some(entry) => format!("%{}", name(&entry.name)),
+            None => format!("%\"?{}\"", var.0),
+        }
+    }
+
+    fn var(&mut self, var: VarId) -> String {
+        if !self.seen.contains(&var) {
+            self.seen.push(var);
+        }
+        self.var_name(var)
+    }
+
+    fn buffer(&self, buffer: BufferId) -> String {
+        match self.program.buffers.get(buffer) {
+            Some(entry) => format!("%{}", name(&entry.name)),
+            None => format!("%\"?{}\"", buffer.0),
+        }
+    }
+
+    fn signal(&self, signal: SignalId) -> String {
+        match self.program.signals.get(signal) {
+            Some(entry) => format!("%{}", name(&entry.name)),
+            None => format!("%\"?{}\"", signal.0),
+        }
+    }
+
+    fn table(&self, table: TableId) -> String {
+        match self.program.tables.get(table) {
+            Some(entry) => format!("%{}", name(&entry.name)),
+            None => format!("%\"?{}\"", table.0),
+        }
+    }
+
+    fn definition(&mut self, var: VarId, value: &Expr) -> String {
+        format!("let {} = {}", self.var(var), self.expr(value))
+    }
+
+    fn buffer_decl(&mut self, buffer: &Buffer) -> String {
+        let mut text = format!("buffer %{} : {}", name(&buffer.name), buffer.element);
+        if !buffer.planes.is_empty() {
+            text.push_str(&format!("[{}]", self.exprs(&buffer.planes)));
+        }
+        let (rows, cols) = (self.expr(&buffer.rows), self.expr(&buffer.cols));
+        text.push_str(&format!("[{rows}, {cols}] {}", buffer.kind.name()));
+        if buffer.first_row != Expr::Int(0) {
+            text.push_str(&format!(" first_row {}", self.expr(&buffer.first_row)));
+        }
+        text
+    }
+
+    fn table_decl(&mut self, table: &Table) -> String {
+        let len = self.expr(&table.len);
+        let order = match &table.order {
+            Order::Custom(custom) => format!("custom({})", name(&custom.name)),
+            built_in => built_in.to_string(),
+        };
+        let (m, n) = (self.var(table.m), self.var(table.n));
+        let [first, second] = &table.fields;
+        let (first, second) = (self.expr(first), self.expr(second));
+        let table = name(&table.name);
+        format!("table %{table}[{len}] order {order} ({m}, {n}) -> ({first}, {second})")
+    }
+
+    fn value_op(&self, op: &ValueOp) -> String {
+        match op {
+            ValueOp::Acc(index) => format!("acc {index}"),
+            ValueOp::Sum => "sum".into(),
+            ValueOp::Const(number) => format!("const {}", float(*number)),
+            ValueOp::Scalar(index) => match self.program.scalars.get(*index as usize) {
+                Some(scalar) => format!("scalar %{}", name(scalar)),
+                None => format!("scalar %\"?{index}\""),
+            },
+            ValueOp::Cols(buffer) => format!("cols {}", self.buffer(*buffer)),
+            ValueOp::Rows(buffer) => format!("rows {}", self.buffer(*buffer)),
+            ValueOp::Load(buffer) => format!("load {}", self.buffer(*buffer)),
+            ValueOp::Unary(op, x) => format!("{} {x}", op.name()),
+            ValueOp::Binary(op, x, y) => format!("{} {x}, {y}", op.name()),
+            ValueOp::Cast(x, to) => format!("cast {x} to {to}"),
+        }
+    }
+
+    fn body(&mut self, depth: usize, body: &[Stmt]) -> fmt::Result {
+        for stmt in body {
+            let text = self.stmt(&stmt.op);
+            line(&mut self.out, depth, &text, stmt.span)?;
+            if let Op::For { body, .. } | Op::If { body, .. } = &stmt.op {
+                self.body(depth + 1, body)?;
+                line(&mut self.out, depth, "}", Span::UNKNOWN)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A statement, or the head of one that has a body.
+    fn stmt(&mut self, op: &Op) -> String {
+        match op {
+            Op::Let { var, value } => self.definition(*var, value),
+            Op::Row { table, index, vars } => {
+                let vars = vars.map(|var| self.var(var)).join(", ");
+                format!("row ({vars}) = {}[{}]", self.table(*table), self.expr(index))
+            }
+            Op::For { var, from, to, step, body: _ } => {
+                let var = self.var(*var);
+                let (from, to) = (self.expr(from), self.expr(to));
+                if *step == Expr::Int(1) {
+                    return format!("for {var} in {from}..{to} {{");
+                }
+                format!("for {var} in {from}..{to} step {} {{", self.expr(step))
+            }
+            Op::If { cond, body: _ } => {
+                let (a, sign, b) = match cond {
+                    Cond::Eq(a, b) => (a, "==", b),
+                    Cond::Ne(a, b) => (a, "!=", b),
+                    Cond::Lt(a, b) => (a, "<", b),
+                };
+                format!("if {} {sign} {} {{", self.expr(a), self.expr(b))
+            }
+            Op::Wait { signal, slots, target, scope } => {
+                let one = Range::one(slots.lo.clone()) == *slots;
+                let slots = if one { self.expr(&slots.lo) } else { self.range(slots) };
+                let target = self.expr(target);
+                let signal = self.signal(*signal);
+                format!("wait {signal}[{slots}] >= {target} scope {}", scope.name())
+            }
+            Op::FenceProxyAsync => "fence proxy.async".into(),
+            Op::Mainloop { products } => {
+                let products: Vec<_> = products.iter().map(|p| self.product(p)).collect();
+                format!("mainloop {}", products.join(", "))
+            }
+            Op::Store { to, value } => format!("store {} <- {value}", self.place(to)),
+            Op::Sum { var, own, from } => {
+                format!("sum {} own {own} from {}", self.var(*var), self.place(from))
+            }
+            Op::Signal { at, signal, slot, update, scope, after } => {
+                let mut text = format!("signal {}{}", self.at(at), self.signal(*signal));
+                text.push_str(&format!("[{}] ", self.expr(slot)));
+                text.push_str(&match update {
+                    Update::Add(count) => format!("+= {}", self.expr(count)),
+                    Update::Set(value) => format!("= {}", self.expr(value)),
+                });
+                format!("{text} scope {} after {}", scope.name(), after.name())
+            }
+            Op::Copy { from, to } => format!("copy {} <- {}", self.place(to), self.place(from)),
+        }
+    }
+
+    fn product(&mut self, product: &Product) -> String {
+        let (a, b) = (self.place(&product.a), self.place(&product.b));
+        format!("{a} * {b}{}", if product.transposed { "^T" } else { "" })
+    }
+
+    fn at(&mut self, at: &At) -> String {
+        match at {
+            At::Own => String::new(),
+            At::Peer(rank) => format!("peer({}).", self.expr(rank)),
+        }
+    }
+
+    fn place(&mut self, place: &Place) -> String {
+        let mut text = self.at(&place.at) + &self.buffer(place.buffer);
+        if !place.planes.is_empty() {
+            text.push_str(&format!("{{{}}}", self.exprs(&place.planes)));
+        }
+        let (rows, cols) = (self.range(&place.rows), self.range(&place.cols));
+        format!("{text}[{rows}, {cols}]")
+    }
+
+    fn range(&mut self, range: &Range) -> String {
+        format!("{}..{}", self.expr(&range.lo), self.expr(&range.hi))
+    }
+
+    fn exprs(&mut self, exprs: &[Expr]) -> String {
+        let exprs: Vec<_> = exprs.iter().map(|expr| self.expr(expr)).collect();
+        exprs.join(", ")
+    }
+
+    fn expr(&mut self, expr: &Expr) -> String {
+        let mut text = String::new();
+        self.expr_into(&mut text, expr, SUM);
+        text
+    }
+
+    /// Appends `expr`, in parentheses where it binds less tightly than `least`.
+    fn expr_into(&mut self, text: &mut String, expr: &Expr, least: u8) {
+        let (op, a, b) = match expr {
+            Expr::Int(value) => return text.push_str(&value.to_string()),
+            Expr::Sym(sym) => return text.push_str(sym.name()),
+            Expr::Var(var) => return text.push_str(&self.var(*var)),
+            Expr::Bin(op, a, b) => (op, a, b),
+        };
+        let (level, sign) = match op {
+            BinOp::Add => (SUM, " + "),
+            BinOp::Sub => (SUM, " - "),
+            BinOp::Mul => (PRODUCT, " * "),
+            BinOp::Div => (PRODUCT, " / "),
+            BinOp::Rem => (PRODUCT, " % "),
+            BinOp::CeilDiv => {
+                text.push_str("ceil(");
+                self.expr_into(text, a, PRODUCT);
+                text.push_str(" / ");
+                self.expr_into(text, b, ATOM);
+                return text.push(')');
+            }
+            BinOp::Min | BinOp::Max => {
+                text.push_str(if *op == BinOp::Min { "min(" } else { "max(" });
+                self.expr_into(text, a, SUM);
+                text.push_str(", ");
+                self.expr_into(text, b, SUM);
+                return text.push(')');
+            }
+        };
+        let bracket = level < least;
+        if bracket {
+            text.push('(');
+        }
+        self.expr_into(text, a, level);
+        text.push_str(sign);
+        self.expr_into(text, b, level + 1);
+        if bracket {
+            text.push(')');
+        }
+    }
+}
