@@ -1,0 +1,354 @@
+//! Everything one rank can reach during a launch: its tensors, its workspace and its peers'.
+
+use crate::error::{Error, Fault};
+use crate::sheet::{Held, Sheet};
+use crate::tensor::{Input, Output, Values};
+use crate::workspace::{Workspace, band};
+use flux_ir::Element;
+use flux_ir::arena::Handle;
+use flux_ir::eval::Region;
+use flux_ir::program::{BufferId, BufferKind, Program};
+use std::ops::Range;
+
+/// The tensors and numbers of one rank's launch.
+#[derive(Debug, Default)]
+pub struct RankArgs<'a> {
+    /// Every input of the Program, in any order: this rank's part, row-major.
+    pub inputs: Vec<(BufferId, Input<'a>)>,
+    /// Every output of the Program, in any order: this rank's part, row-major.
+    pub outputs: Vec<(BufferId, Output<'a>)>,
+    /// The scalars, in the order of [`Program::scalars`].
+    pub scalars: Vec<f32>,
+}
+
+/// One rank's view of all memory.
+#[derive(Debug)]
+pub(crate) struct Memory<'a> {
+    pub(crate) rank: u32,
+    workspace: &'a Workspace,
+    inputs: Vec<Option<Input<'a>>>,
+    outputs: Vec<Option<Sheet<Output<'a>>>>,
+    scalars: Vec<f32>,
+}
+
+/// Where the elements of a buffer are.
+#[derive(Debug, Clone, Copy)]
+enum Store<'m, 'a> {
+    Input(Input<'a>),
+    Output(&'m Sheet<Output<'a>>),
+    Symmetric(&'m Sheet<Values>),
+}
+
+/// A region that was found to lie inside its buffer.
+#[derive(Debug, Clone)]
+pub(crate) struct Located<'m, 'a> {
+    store: Store<'m, 'a>,
+    buffer: BufferId,
+    on: u32,
+    element: Element,
+    /// Columns of the buffer.
+    pitch: usize,
+    /// Rows in memory, planes one behind the other.
+    rows: Range<usize>,
+    cols: Range<usize>,
+}
+
+impl<'a> Memory<'a> {
+    /// Binds the tensors of `rank`, checked against what the Program expects.
+    pub(crate) fn bind(
+        workspace: &'a Workspace,
+        rank: u32,
+        args: RankArgs<'a>,
+    ) -> Result<Self, Error> {
+        let program = workspace.program();
+        let RankArgs { inputs, outputs, scalars } = args;
+        let (expected, found) = (program.scalars.len(), scalars.len());
+        if expected != found {
+            return Err(Error::Scalars { rank, expected, found });
+        }
+        let mut memory = Memory {
+            rank,
+            workspace,
+            inputs: vec![None; program.buffers.len()],
+            outputs: (0..program.buffers.len()).map(|_| None).collect(),
+            scalars,
+        };
+        for (id, input) in inputs {
+            let taken = memory.inputs.get(id.index()).is_some_and(Option::is_some);
+            memory.check(id, BufferKind::Input, taken, input.element(), input.len())?;
+            memory.inputs[id.index()] = Some(input);
+        }
+        for (id, output) in outputs {
+            let taken = memory.outputs.get(id.index()).is_some_and(Option::is_some);
+            let extent =
+                memory.check(id, BufferKind::Output, taken, output.element(), output.len())?;
+            let sheet = Sheet::over(output, extent, band(program, id));
+            memory.outputs[id.index()] = Some(sheet);
+        }
+        for (id, buffer) in program.buffers.iter() {
+            let (bound, what) = match buffer.kind {
+                BufferKind::Input => (memory.inputs[id.index()].is_some(), "input"),
+                BufferKind::Output => (memory.outputs[id.index()].is_some(), "output"),
+                BufferKind::Symmetric => (true, "buffer"),
+            };
+            if !bound {
+                return Err(Error::Missing { rank, what, buffer: buffer.name.clone() });
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Checks a tensor of the caller; gives its columns.
+    fn check(
+        &self,
+        id: BufferId,
+        kind: BufferKind,
+        taken: bool,
+        element: Element,
+        found: usize,
+    ) -> Result<usize, Error> {
+        let rank = self.rank;
+        let what = match kind {
+            BufferKind::Input => "input",
+            BufferKind::Output => "output",
+            BufferKind::Symmetric => "buffer",
+        };
+        let program = self.workspace.program();
+        let extent = self.workspace.extent(rank, id);
+        let (Some(buffer), Some(extent)) = (program.buffers.get(id), extent) else {
+            return Err(Error::Unexpected { rank, what, buffer: format!("#{}", id.index()) });
+        };
+        let name = || buffer.name.clone();
+        if buffer.kind != kind || taken {
+            return Err(Error::Unexpected { rank, what, buffer: name() });
+        }
+        if buffer.element != element {
+            let expected = buffer.element;
+            return Err(Error::Element { rank, buffer: name(), expected, found: element });
+        }
+        let rows = extent.planes as u64 * extent.rows as u64;
+        let (cols, found) = (extent.cols as u64, found as u64);
+        let expected = rows.saturating_mul(cols);
+        if expected != found {
+            return Err(Error::Length { rank, buffer: name(), rows, cols, expected, found });
+        }
+        Ok(extent.cols)
+    }
+
+    pub(crate) fn program(&self) -> &'a Program {
+        self.workspace.program()
+    }
+
+    /// The row of the whole tensor that this rank's part of `buffer` begins with.
+    pub(crate) fn first_row(&self, buffer: BufferId) -> u32 {
+        self.workspace.extent(self.rank, buffer).map_or(0, |extent| extent.first_row)
+    }
+
+    pub(crate) fn scalar(&self, index: u32) -> Option<f32> {
+        self.scalars.get(index as usize).copied()
+    }
+
+    /// Finds a region, and that it lies inside its buffer.
+    pub(crate) fn locate(&self, region: &Region) -> Result<Located<'_, 'a>, Fault> {
+        let Region { rank: on, buffer, plane, rows, cols } = region;
+        let extent = self.workspace.extent(*on, *buffer);
+        let (Some(extent), Some(declared)) = (extent, self.program().buffers.get(*buffer)) else {
+            return Err(Fault::Malformed(format!(
+                "expected a buffer of a rank below {}, found buffer {} of rank {on}",
+                self.workspace.launch().world,
+                buffer.index(),
+            )));
+        };
+        let index = buffer.index();
+        let store = match declared.kind {
+            BufferKind::Symmetric => self.workspace.sheet(*on, *buffer).map(Store::Symmetric),
+            BufferKind::Input | BufferKind::Output if *on != self.rank => None,
+            BufferKind::Input => self.inputs[index].map(Store::Input),
+            BufferKind::Output => self.outputs[index].as_ref().map(Store::Output),
+        };
+        let Some(store) = store else {
+            return Err(Fault::Malformed(format!(
+                "expected a symmetric buffer on rank {on}, found `{}`, a tensor of its own",
+                declared.name
+            )));
+        };
+        let empty = region.is_empty();
+        let first = extent.first_row;
+        let end = first as usize + extent.rows;
+        let inside = rows.start >= first
+            && rows.end as usize <= end
+            && cols.end as usize <= extent.cols
+            && (*plane as usize) < extent.planes;
+        if !empty && !inside {
+            return Err(Fault::Malformed(format!(
+                "expected rows within {first}..{end}, columns within 0..{}, a plane below {} of \
+                 `{}`, found rows {rows:?}, columns {cols:?}, plane {plane}",
+                extent.cols, extent.planes, declared.name
+            )));
+        }
+        let base = *plane as usize * extent.rows;
+        let row = |row: u32| base + (row - first) as usize;
+        Ok(Located {
+            store,
+            buffer: *buffer,
+            on: *on,
+            element: declared.element,
+            pitch: extent.cols,
+            rows: if empty { 0..0 } else { row(rows.start)..row(rows.end) },
+            cols: if empty { 0..0 } else { cols.start as usize..cols.end as usize },
+        })
+    }
+
+    /// A buffer of one dimension, whole: its elements one behind the other, as a single row.
+    pub(crate) fn vector(&self, buffer: BufferId) -> Result<Located<'_, 'a>, Fault> {
+        let id = buffer;
+        match self.inputs.get(id.index()).copied().flatten() {
+            Some(input) => Ok(Located {
+                store: Store::Input(input),
+                buffer,
+                on: self.rank,
+                element: input.element(),
+                pitch: input.len(),
+                rows: 0..1,
+                cols: 0..input.len(),
+            }),
+            None => Err(Fault::Malformed(format!(
+                "expected a vector among the inputs, found `{}`",
+                self.program().buffers.get(id).map_or("nothing", |buffer| &buffer.name)
+            ))),
+        }
+    }
+
+    fn held(&self, place: &Located<'_, '_>, Held(row): Held) -> Fault {
+        let buffer = self.program().buffers[place.buffer].name.clone();
+        Fault::Race { buffer, on: place.on, row }
+    }
+
+    /// Reads columns `cols` (counted from the region's first) of the region's row `row`.
+    pub(crate) fn load(
+        &self,
+        place: &Located<'_, '_>,
+        row: usize,
+        cols: Range<usize>,
+        into: &mut [f32],
+    ) -> Result<(), Fault> {
+        let cols = place.cols.start + cols.start..place.cols.start + cols.end;
+        let row = place.rows.start + row;
+        let mut rest = into;
+        let mut each = |part: Input<'_>| {
+            let (here, behind) = std::mem::take(&mut rest).split_at_mut(part.len());
+            part.load(here);
+            rest = behind;
+            Ok(())
+        };
+        let read = match place.store {
+            Store::Input(input) => each(input.slice(place.at(row, &cols))),
+            Store::Output(sheet) => sheet.read(row, cols, each),
+            Store::Symmetric(sheet) => sheet.read(row, cols, each),
+        };
+        read.map_err(|held| self.held(place, held))
+    }
+
+    /// Writes the region's row `row`, whole.
+    pub(crate) fn store(
+        &self,
+        place: &Located<'_, '_>,
+        row: usize,
+        from: &[f32],
+    ) -> Result<(), Fault> {
+        let row = place.rows.start + row;
+        let mut rest = from;
+        self.write(place, row, place.cols.clone(), |part| {
+            let (here, behind) = rest.split_at(part.len());
+            part.store(here);
+            rest = behind;
+        })
+    }
+
+    fn write(
+        &self,
+        place: &Located<'_, '_>,
+        row: usize,
+        cols: Range<usize>,
+        each: impl FnMut(Output<'_>),
+    ) -> Result<(), Fault> {
+        let written = match place.store {
+            Store::Input(_) => {
+                let name = &self.program().buffers[place.buffer].name;
+                let reason = format!("expected an output or a workspace buffer, found `{name}`");
+                return Err(Fault::Malformed(reason));
+            }
+            Store::Output(sheet) => sheet.write(row, cols, each),
+            Store::Symmetric(sheet) => sheet.write(row, cols, each),
+        };
+        written.map_err(|held| self.held(place, held))
+    }
+
+    /// Copies a region to another one of the same extents and element type.
+    pub(crate) fn copy(&self, from: &Region, to: &Region) -> Result<(), Fault> {
+        let (from, to) = (self.locate(from)?, self.locate(to)?);
+        if from.extent() != to.extent() || from.element != to.element {
+            let ((rows, cols), (to_rows, to_cols)) = (from.extent(), to.extent());
+            return Err(Fault::Malformed(format!(
+                "expected a copy between equals, found {rows} x {cols} of {} to {to_rows} x \
+                 {to_cols} of {}",
+                from.element, to.element
+            )));
+        }
+        for row in 0..from.rows.len() {
+            let (source, target) = (from.rows.start + row, to.rows.start + row);
+            let mut done = to.cols.start;
+            let mut inner = Ok(());
+            let mut each = |part: Input<'_>| {
+                let cols = done..done + part.len();
+                done = cols.end;
+                let mut taken = 0;
+                inner = self.write(&to, target, cols, |out| {
+                    let range = taken..taken + out.len();
+                    taken = range.end;
+                    // The types were compared above, so nothing is skipped.
+                    let same = out.copy_from(part.slice(range));
+                    debug_assert!(same, "element types were compared");
+                });
+                if inner.is_ok() { Ok(()) } else { Err(Held(target)) }
+            };
+            let read = match from.store {
+                Store::Input(input) => each(input.slice(from.at(source, &from.cols))),
+                Store::Output(sheet) => sheet.read(source, from.cols.clone(), each),
+                Store::Symmetric(sheet) => sheet.read(source, from.cols.clone(), each),
+            };
+            inner?;
+            read.map_err(|held| self.held(&from, held))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Located<'_, 'a> {
+    /// Rows and columns.
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        (self.rows.len(), self.cols.len())
+    }
+
+    /// Whether its elements cannot change during a launch.
+    pub(crate) fn is_input(&self) -> bool {
+        matches!(self.store, Store::Input(_))
+    }
+
+    /// The elements in place, from the region's first on, where they are f32 that nobody writes,
+    /// and the elements from one row to the next.
+    pub(crate) fn in_place(&self) -> Option<(&'a [f32], usize)> {
+        match self.store {
+            Store::Input(Input::F32(all)) => {
+                let start = self.rows.start * self.pitch + self.cols.start;
+                Some((all.get(start..)?, self.pitch))
+            }
+            Store::Input(_) | Store::Output(_) | Store::Symmetric(_) => None,
+        }
+    }
+
+    /// Where `cols` of a row lie in a tensor of the caller.
+    fn at(&self, row: usize, cols: &Range<usize>) -> Range<usize> {
+        row * self.pitch + cols.start..row * self.pitch + cols.end
+    }
+}

@@ -1,0 +1,181 @@
+//! What one agent computes: its tiles, and where they go.
+
+use crate::epilogue::{Epilogue, Tile, Tiles};
+use crate::error::Fault;
+use crate::memory::{Located, Memory};
+use crate::product::{Matrix, multiply};
+use flux_ir::eval::{Region, TileRange};
+use flux_ir::program::ValueId;
+
+/// An agent's tiles and scratch, reused from tile to tile.
+#[derive(Debug)]
+pub(crate) struct Worker<'m, 'a> {
+    memory: &'m Memory<'a>,
+    accumulators: Vec<Tile>,
+    sum: Tile,
+    lhs: Operand,
+    rhs: Vec<Operand>,
+    epilogue: Epilogue,
+}
+
+/// An operand converted to f32.
+#[derive(Debug, Default)]
+struct Operand {
+    /// What it was converted from, while that is known to be unchanged.
+    from: Option<Region>,
+    /// Whether that cannot change during a launch.
+    is_input: bool,
+    data: Vec<f32>,
+}
+
+impl<'m, 'a> Worker<'m, 'a> {
+    pub(crate) fn new(memory: &'m Memory<'a>) -> Self {
+        Worker {
+            memory,
+            accumulators: Vec::new(),
+            sum: Tile::default(),
+            lhs: Operand::default(),
+            rhs: Vec::new(),
+            epilogue: Epilogue::default(),
+        }
+    }
+
+    /// Computes the accumulators of a tile.
+    pub(crate) fn mainloop(
+        &mut self,
+        tile: &TileRange,
+        products: &[(Region, Region, bool)],
+    ) -> Result<(), Fault> {
+        self.accumulators.resize_with(products.len(), Tile::default);
+        self.rhs.resize_with(self.rhs.len().max(products.len()), Operand::default);
+        // Products of one tile may share the left operand; the next tile may find new rows in it.
+        self.lhs.forget_workspace();
+        let outputs = self.accumulators.iter_mut().zip(&mut self.rhs);
+        for ((accumulator, rhs), (a, b, transposed)) in outputs.zip(products) {
+            rhs.forget_workspace();
+            let (m, k) = (a.rows.len(), a.cols.len());
+            let (n, depth) = if *transposed {
+                (b.rows.len(), b.cols.len())
+            } else {
+                (b.cols.len(), b.rows.len())
+            };
+            if (m, n) != (tile.rows.len(), tile.cols.len()) || k != depth {
+                return Err(Fault::Malformed(format!(
+                    "expected the product of a tile of {} x {}, found {m} x {k} by {depth} x {n}",
+                    tile.rows.len(),
+                    tile.cols.len(),
+                )));
+            }
+            accumulator.reshape(tile.rows.clone(), tile.cols.clone());
+            if m == 0 || n == 0 || k == 0 {
+                accumulator.data.fill(0.0);
+                continue;
+            }
+            let (left, right) = (self.memory.locate(a)?, self.memory.locate(b)?);
+            let left = self.lhs.matrix(self.memory, a, &left)?;
+            let right = rhs.matrix(self.memory, b, &right)?;
+            let right = if *transposed { right.t() } else { right };
+            if !multiply(&mut accumulator.data, left, right) {
+                return Err(Fault::Malformed(format!("{m} x {k} by {k} x {n} is no product")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates `value` in the region `to` and hands its rows, counted from 0, to `each`.
+    pub(crate) fn evaluate(
+        &mut self,
+        value: ValueId,
+        to: &Region,
+        each: impl FnMut(usize, &[f32]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum };
+        let (rows, cols) = (to.rows.clone(), to.cols.clone());
+        self.epilogue.evaluate(self.memory, tiles, value, rows, cols, each)
+    }
+
+    /// Writes `value` to the region `to`.
+    pub(crate) fn store(&mut self, value: ValueId, to: &Region) -> Result<(), Fault> {
+        let memory = self.memory;
+        let place = memory.locate(to)?;
+        self.evaluate(value, to, |row, values| memory.store(&place, row, values))
+    }
+
+    /// Sums contributions: `own`, then those at `from`, in order. Without any of them the sum is
+    /// `own` in the whole tile.
+    pub(crate) fn sum(
+        &mut self,
+        tile: &TileRange,
+        own: ValueId,
+        from: &[Region],
+    ) -> Result<(), Fault> {
+        let (rows, cols) = match from.first() {
+            Some(region) => (region.rows.clone(), region.cols.clone()),
+            None => (tile.rows.clone(), tile.cols.clone()),
+        };
+        let memory = self.memory;
+        let places = from
+            .iter()
+            .map(|region| {
+                if (&region.rows, &region.cols) == (&rows, &cols) {
+                    memory.locate(region)
+                } else {
+                    Err(Fault::Malformed("expected contributions to the same rows".into()))
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let width = cols.len();
+        let mut sum = std::mem::take(&mut self.sum);
+        sum.reshape(rows.clone(), cols.clone());
+        let mut addend = vec![0.0; width];
+        let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum };
+        let summed = self.epilogue.evaluate(memory, tiles, own, rows, cols, |row, values| {
+            let total = &mut sum.data[row * width..][..width];
+            total.copy_from_slice(values);
+            for place in &places {
+                memory.load(place, row, 0..width, &mut addend)?;
+                for (total, addend) in total.iter_mut().zip(&addend) {
+                    *total += addend;
+                }
+            }
+            Ok(())
+        });
+        self.sum = sum;
+        summed
+    }
+}
+
+impl Operand {
+    /// Forgets what may have changed since the last tile.
+    fn forget_workspace(&mut self) {
+        if !self.is_input {
+            self.from = None;
+        }
+    }
+
+    /// The region as a matrix of f32: in place where it can be, else converted.
+    fn matrix<'s, 'a: 's>(
+        &'s mut self,
+        memory: &Memory<'a>,
+        region: &Region,
+        place: &Located<'_, 'a>,
+    ) -> Result<Matrix<'s>, Fault> {
+        let (rows, cols) = place.extent();
+        let matrix = match place.in_place() {
+            Some((data, pitch)) => Matrix::new(data, rows, cols, pitch),
+            None => {
+                if self.from.as_ref() != Some(region) {
+                    self.from = None;
+                    self.data.resize(rows * cols, 0.0);
+                    for (row, into) in self.data.chunks_exact_mut(cols.max(1)).enumerate() {
+                        memory.load(place, row, 0..cols, into)?;
+                    }
+                    self.from = Some(region.clone());
+                    self.is_input = place.is_input();
+                }
+                Matrix::new(&self.data, rows, cols, cols)
+            }
+        };
+        matrix.ok_or_else(|| Fault::Malformed(format!("{rows} x {cols} leave their memory")))
+    }
+}

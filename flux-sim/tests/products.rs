@@ -1,0 +1,112 @@
+//! Every form of product, on every world, at odd shapes: equal to the plain product, bit for bit.
+
+mod common;
+
+use common::{Case, Form, problem};
+use flux_ir::{Element, Order, Schedule, Shape};
+
+const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
+
+/// Fewer rows than ranks, rows no multiple of anything, tiles that straddle shards, ragged edges.
+const SHAPES: [Shape; 6] = [
+    Shape { m: 1, n: 1, k: 1 },
+    Shape { m: 3, n: 9, k: 5 },
+    Shape { m: 17, n: 20, k: 33 },
+    Shape { m: 32, n: 16, k: 16 },
+    Shape { m: 45, n: 7, k: 19 },
+    Shape { m: 70, n: 33, k: 8 },
+];
+
+fn check(
+    form: Form,
+    element: Element,
+    transposed: bool,
+    schedule: &Schedule,
+    shape: Shape,
+    world: u32,
+) {
+    let kernel = form.kernel(element, transposed);
+    let ctas = 1 + (shape.m + world) % 3;
+    let case = Case::new(&kernel, schedule, shape, world, ctas);
+    let (mut tensors, expected): (Vec<_>, Vec<_>) =
+        (1..=3).map(|epoch| problem(form, element, transposed, shape, world, epoch * 1001)).unzip();
+    case.run(&mut tensors);
+    for (epoch, (tensors, expected)) in tensors.iter().zip(&expected).enumerate() {
+        for (rank, (tensors, expected)) in tensors.iter().zip(expected).enumerate() {
+            let (_, c) = &tensors.outputs[0];
+            assert_eq!(
+                c.values(),
+                *expected,
+                "{form:?} of {element}, transposed {transposed}, {shape} over {world}, {ctas} CTAs, \
+                 {schedule}, launch {}, rank {rank}",
+                epoch + 1
+            );
+        }
+    }
+}
+
+fn small() -> Schedule {
+    Schedule::host().tile(8, 8, 16)
+}
+
+fn every_world_and_shape(form: Form) {
+    for world in WORLDS {
+        for (index, shape) in SHAPES.into_iter().enumerate() {
+            let element = Element::ALL[(index + world as usize) % 3];
+            check(form, element, (index + world as usize) % 2 == 0, &small(), shape, world);
+        }
+    }
+}
+
+#[test]
+fn a_plain_product_is_exact() {
+    every_world_and_shape(Form::Plain);
+}
+
+#[test]
+fn a_gathered_product_is_exact() {
+    every_world_and_shape(Form::Gather);
+}
+
+#[test]
+fn a_scattered_product_is_exact() {
+    every_world_and_shape(Form::Scatter);
+}
+
+#[test]
+fn a_gathered_and_scattered_product_is_exact() {
+    every_world_and_shape(Form::GatherScatter);
+}
+
+#[test]
+fn every_element_type_and_either_transposition_is_exact() {
+    let shape = Shape { m: 21, n: 19, k: 30 };
+    for form in Form::ALL {
+        for element in Element::ALL {
+            for transposed in [false, true] {
+                check(form, element, transposed, &small(), shape, 2);
+            }
+        }
+    }
+}
+
+/// A rank that begins with its own tiles of a scattered output waits for peers that do the same.
+fn fits(form: Form, order: &Order) -> bool {
+    !form.scatters() || !matches!(order, Order::OwnShardFirst | Order::Arrival)
+}
+
+#[test]
+fn orders_chunks_and_tiles_change_no_bit() {
+    let shape = Shape { m: 45, n: 30, k: 12 };
+    for form in Form::ALL {
+        for order in Order::BUILT_IN.into_iter().filter(|order| fits(form, order)) {
+            check(form, Element::Bf16, true, &small().order(order), shape, 3);
+        }
+        for rows in [1, 4, 7, 100] {
+            check(form, Element::F16, true, &small().chunk_rows(rows), shape, 4);
+        }
+        for (m, n) in [(1, 1), (5, 3), (64, 64)] {
+            check(form, Element::F32, false, &Schedule::host().tile(m, n, 16), shape, 3);
+        }
+    }
+}
