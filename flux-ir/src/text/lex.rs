@@ -190,7 +190,7 @@ impl<'t> Lexer<'t> {
             self.bump();
             self.take_while(|c| c.is_ascii_digit());
         }
-        let signed = self.rest[self.rest.len().min(1)..].starts_with(['+', '-']);
+        let signed = matches!(self.rest.as_bytes().get(1), Some(b'+' | b'-'));
         if matches!(self.peek(), Some('e' | 'E')) && digit_at(self.rest, 1 + usize::from(signed)) {
             float = true;
             self.bump();
