@@ -1,0 +1,335 @@
+//! Method calls: on tensors, on the tile, on values.
+
+use super::call::{binary_of, unary_of};
+use super::{Bound, Callable, Reader, Wait};
+use crate::position::{at, position};
+use crate::suggest::did_you_mean;
+use flux_ir::Span;
+use flux_ir::kernel::{Binary, Distribution, Op, ParamId, Unary, Value};
+use syn::{Expr, ExprMethodCall, PathArguments};
+
+/// How each method of a tensor is written, with the distributions that have it.
+const TENSOR_METHODS: [(&str, &str); 9] = [
+    ("wait", "a.wait(tile.rows())"),
+    ("t", "b.t()"),
+    ("cols", "x.cols(tile)"),
+    ("rows", "x.rows(tile)"),
+    ("load", "x.load(tile)"),
+    ("store", "c.store(tile, x)"),
+    ("add", "c.add(tile, x)"),
+    ("reduce", "c.reduce(tile, x)"),
+    ("tiles", "for tile in c.tiles()"),
+];
+
+/// The methods of a tensor, by what it is.
+fn methods(distribution: Distribution, written: bool) -> &'static [&'static str] {
+    match (distribution, written) {
+        (Distribution::Gathered, _) => &["wait"],
+        (Distribution::Sharded, _) => &["load", "rows"],
+        (Distribution::Global, false) => &["t", "load", "cols", "rows"],
+        (Distribution::Global, true) => &["tiles", "store"],
+        (Distribution::Scattered, _) => &["tiles", "add", "reduce", "store"],
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn method_call(&mut self, call: &'a ExprMethodCall) -> Bound<'a> {
+        let receiver = self.expression(&call.receiver);
+        let name = call.method.to_string();
+        let span = at(call.method.span());
+        match receiver {
+            Bound::Tensor(param) => self.tensor_method(param, &name, span, call),
+            Bound::Tile if name == "rows" => {
+                if call.args.is_empty() {
+                    return Bound::TileRows;
+                }
+                self.wrong_arity("rows", 0, call.args.len(), span, "tile.rows()")
+            }
+            Bound::Tile => {
+                let help = "there is `tile.rows()`; columns are read by `bias.cols(tile)`";
+                self.mistyped(span, format!("a tile has no method `{name}`"), help)
+            }
+            Bound::Value(_) | Bound::Scalar(_) => {
+                let Some(x) = self.as_value(receiver, position(&call.receiver)) else {
+                    return Bound::Broken;
+                };
+                self.value_method(x, &name, span, call)
+            }
+            Bound::Broken => {
+                for arg in &call.args {
+                    self.expression(arg);
+                }
+                Bound::Broken
+            }
+            Bound::Ready(_) => {
+                let help = "multiply it: `gemm(a, b.t(), tile)`";
+                self.mistyped(span, format!("ready rows have no method `{name}`"), help)
+            }
+            Bound::Transposed(param) => {
+                let help =
+                    format!("multiply with it: `gemm(a, {}.t(), tile)`", self.name_of(param));
+                self.mistyped(span, format!("a transposed tensor has no method `{name}`"), help)
+            }
+            Bound::TileRows | Bound::Callable(_) | Bound::Unit => {
+                self.mistyped(span, format!("there is no method `{name}` here"), "remove it")
+            }
+        }
+    }
+
+    fn tensor_method(
+        &mut self,
+        param: ParamId,
+        name: &str,
+        span: Span,
+        call: &'a ExprMethodCall,
+    ) -> Bound<'a> {
+        let (distribution, written) = self.tensor(param);
+        let allowed = methods(distribution, written);
+        if !allowed.contains(&name) {
+            return self.no_such_method(param, name, span, allowed);
+        }
+        let args: Vec<_> = call.args.iter().collect();
+        let usage = TENSOR_METHODS.iter().find(|(known, _)| *known == name).map_or("", |(_, u)| u);
+        let expected = match name {
+            "t" | "tiles" => 0,
+            "wait" | "cols" | "rows" | "load" => 1,
+            _ => 2,
+        };
+        if args.len() != expected {
+            return self.wrong_arity(name, expected, args.len(), span, usage);
+        }
+        match (name, args.as_slice()) {
+            ("t", []) => Bound::Transposed(param),
+            ("wait", [rows]) => self.wait(param, rows, span),
+            ("cols", [tile]) => self.read(tile, Op::Cols { tensor: param }, span),
+            ("rows", [tile]) => self.read(tile, Op::Rows { tensor: param }, span),
+            ("load", [tile]) => self.read(tile, Op::Load { tensor: param }, span),
+            ("store", [tile, x]) => self.store(param, tile, x, span),
+            ("add", [tile, x]) => {
+                let Some(total) = self.reduce(param, tile, x, span) else {
+                    return Bound::Broken;
+                };
+                self.write(param, total, span)
+            }
+            ("reduce", [tile, x]) => match self.reduce(param, tile, x, span) {
+                Some(total) => Bound::Value(total),
+                None => Bound::Broken,
+            },
+            _ => {
+                let help = "the loop over tiles is the only one: `for tile in c.tiles() { … }`";
+                self.refuse(span, "a tile is computed without loops", help)
+            }
+        }
+    }
+
+    fn no_such_method(
+        &mut self,
+        param: ParamId,
+        name: &str,
+        span: Span,
+        allowed: &[&str],
+    ) -> Bound<'a> {
+        let (distribution, written) = self.tensor(param);
+        let tensor = self.name_of(param);
+        let reads = ["wait", "t", "cols", "rows", "load"].contains(&name);
+        let writes = ["store", "add", "reduce", "tiles"].contains(&name);
+        match distribution {
+            _ if written && reads => {
+                let help =
+                    "an output is only written; read an input, `&Global<T>` or `&Sharded<T>`";
+                self.mistyped(span, format!("`{tensor}` is an output and is never read"), help)
+            }
+            _ if !written && writes => {
+                let help = format!("declare it `{tensor}: &mut Global<T>` to write it");
+                self.mistyped(span, format!("`{tensor}` is an input and is never written"), help)
+            }
+            Distribution::Global if written && writes => {
+                let help = format!(
+                    "write `{tensor}.store(tile, …)`, or declare `{tensor}: &mut Scattered<T>` to sum over the ranks"
+                );
+                self.mistyped(
+                    span,
+                    format!("`{tensor}` is a `Global`: nothing is summed into it"),
+                    help,
+                )
+            }
+            Distribution::Global if name == "wait" => {
+                let help = format!("use `{tensor}` as it is, or declare `{tensor}: &Gathered<T>`");
+                self.mistyped(
+                    span,
+                    format!("`{tensor}` is this rank's own tensor: there is nothing to wait for"),
+                    help,
+                )
+            }
+            Distribution::Gathered if reads => {
+                let help = format!(
+                    "write `let {tensor} = {tensor}.wait(tile.rows());` and `gemm({tensor}, b.t(), tile)`"
+                );
+                self.mistyped(span, format!("rows of `{tensor}` may still be in flight"), help)
+            }
+            Distribution::Sharded if name == "cols" => {
+                let help = format!(
+                    "declare `{tensor}: &Global<T>`: a vector over the columns is the same on every rank"
+                );
+                self.mistyped(span, format!("`{tensor}` holds this rank's rows alone"), help)
+            }
+            Distribution::Sharded if name == "wait" => {
+                let help =
+                    format!("declare `{tensor}: &Gathered<T>` to read the rows of every rank");
+                self.mistyped(
+                    span,
+                    format!(
+                        "`{tensor}` holds this rank's rows alone: there is nothing to wait for"
+                    ),
+                    help,
+                )
+            }
+            Distribution::Global
+            | Distribution::Gathered
+            | Distribution::Sharded
+            | Distribution::Scattered => {
+                let help = did_you_mean(name, allowed);
+                self.mistyped(span, format!("`{tensor}` has no method `{name}`"), help)
+            }
+        }
+    }
+
+    fn wait(&mut self, tensor: ParamId, rows: &'a Expr, span: Span) -> Bound<'a> {
+        match self.expression(rows) {
+            Bound::TileRows => {
+                let value = self.emit(Op::Wait { tensor }, span);
+                self.waits.push(Wait { value, tensor, span, used: false });
+                Bound::Ready(value)
+            }
+            Bound::Broken => Bound::Broken,
+            _ => {
+                let help = format!("write `{}.wait(tile.rows())`", self.name_of(tensor));
+                self.mistyped(position(rows), "expected the rows of the tile", help)
+            }
+        }
+    }
+
+    fn read(&mut self, tile: &'a Expr, op: Op, span: Span) -> Bound<'a> {
+        match self.tile(tile) {
+            Some(()) => Bound::Value(self.emit(op, span)),
+            None => Bound::Broken,
+        }
+    }
+
+    fn store(&mut self, output: ParamId, tile: &'a Expr, x: &'a Expr, span: Span) -> Bound<'a> {
+        let tile = self.tile(tile);
+        let value = self.value(x);
+        let (Some(()), Some(value)) = (tile, value) else {
+            return Bound::Broken;
+        };
+        self.write(output, value, span)
+    }
+
+    fn reduce(
+        &mut self,
+        output: ParamId,
+        tile: &'a Expr,
+        x: &'a Expr,
+        span: Span,
+    ) -> Option<Value> {
+        let tile = self.tile(tile);
+        let x = self.value(x);
+        let (Some(()), Some(x)) = (tile, x) else {
+            return None;
+        };
+        Some(self.emit(Op::Reduce { output, x }, span))
+    }
+
+    fn write(&mut self, output: ParamId, x: Value, span: Span) -> Bound<'a> {
+        if self.closures > 0 {
+            let help = "store what it yields: `c.store(tile, f(x));`";
+            return self.refuse(span, "a closure computes a value and stores nothing", help);
+        }
+        self.emit(Op::Store { output, x }, span);
+        Bound::Unit
+    }
+
+    fn value_method(
+        &mut self,
+        x: Value,
+        name: &str,
+        span: Span,
+        call: &'a ExprMethodCall,
+    ) -> Bound<'a> {
+        let args: Vec<_> = call.args.iter().collect();
+        if let Some(op) = unary_of(name) {
+            if !args.is_empty() {
+                return self.wrong_arity(name, 0, args.len(), span, &format!("x.{name}()"));
+            }
+            return Bound::Value(self.emit(Op::Unary { op, x }, span));
+        }
+        if let Some(op) = binary_of(name) {
+            let [y] = args.as_slice() else {
+                return self.wrong_arity(name, 1, args.len(), span, &format!("x.{name}(y)"));
+            };
+            let Some(y) = self.value(y) else {
+                return Bound::Broken;
+            };
+            return Bound::Value(self.emit(Op::Binary { op, x, y }, span));
+        }
+        match (name, args.as_slice()) {
+            ("cast", []) => {
+                let arguments = match &call.turbofish {
+                    Some(turbofish) => PathArguments::AngleBracketed(turbofish.clone()),
+                    None => PathArguments::None,
+                };
+                match self.cast_to(&arguments, span) {
+                    Bound::Callable(Callable::Cast(Some(to))) => {
+                        Bound::Value(self.emit(Op::Cast { x, to }, span))
+                    }
+                    _ => Bound::Broken,
+                }
+            }
+            ("cast", _) => self.wrong_arity(name, 0, args.len(), span, "x.cast::<bf16>()"),
+            ("map", [f]) => {
+                let at = position(*f);
+                let args = vec![(Bound::Value(x), span)];
+                self.elementwise(f, args, at, "x.map(|x| gelu(x))")
+            }
+            ("zip_map", [y, f]) => {
+                let Some(y) = self.value(y) else {
+                    return Bound::Broken;
+                };
+                let at = position(*f);
+                let args = vec![(Bound::Value(x), span), (Bound::Value(y), span)];
+                self.elementwise(f, args, at, "x.zip_map(y, |x, y| gelu(x + y))")
+            }
+            ("map", _) => self.wrong_arity(name, 1, args.len(), span, "x.map(|x| gelu(x))"),
+            ("zip_map", _) => {
+                self.wrong_arity(name, 2, args.len(), span, "x.zip_map(y, |x, y| gelu(x + y))")
+            }
+            _ => {
+                let unary = Unary::ALL.into_iter().filter(|op| *op != Unary::Neg).map(Unary::name);
+                let names: Vec<_> =
+                    [Binary::Max.name(), Binary::Min.name(), "cast", "map", "zip_map"]
+                        .into_iter()
+                        .chain(unary)
+                        .collect();
+                self.mistyped(
+                    span,
+                    format!("a tile has no method `{name}`"),
+                    did_you_mean(name, &names),
+                )
+            }
+        }
+    }
+
+    fn elementwise(
+        &mut self,
+        f: &'a Expr,
+        args: Vec<(Bound<'a>, Span)>,
+        span: Span,
+        usage: &str,
+    ) -> Bound<'a> {
+        match self.expression(f) {
+            Bound::Callable(callable) => self.apply_to(&callable, args, span),
+            Bound::Broken => Bound::Broken,
+            _ => self.mistyped(span, "expected a function of elements", format!("write `{usage}`")),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The body of a kernel to ops.
+//!
+//! The statements are *evaluated*, once, over what the names stand for ([`Bound`]): a call of a
+//! helper function or a closure simply evaluates its body, and every operation on tiles appends
+//! an op. So `let`, shadowing, blocks, closures and helpers leave no trace in Kernel IR.
+
+mod call;
+mod constant;
+mod expression;
+mod method;
+mod statement;
+
+use crate::function::Function;
+use crate::module::ModuleScope;
+use crate::position::{at, position};
+use crate::signature::parse_signature;
+use flux_ir::arena::Arena;
+use flux_ir::kernel::{
+    Binary, Distribution, Kernel, Lhs, Op, OpEntry, Param, ParamId, ParamType, Unary, Value,
+};
+use flux_ir::{Diagnostic, Diagnostics, Element, Rule, Span};
+use std::rc::Rc;
+use syn::{Expr, ExprClosure, ExprForLoop, Pat, Stmt};
+
+/// Reads a kernel. `scope` holds what it can see besides its own parameters.
+///
+/// # Errors
+/// Everything in the signature and in the body that the language does not have, each at the
+/// user's token with what to write instead. A body that does not parse gives [`Rule::Syntax`],
+/// which rustc reports by itself.
+pub fn parse_kernel(function: &Function, scope: &ModuleScope) -> Result<Kernel, Diagnostics> {
+    let (parameters, mut errors) = parse_signature(function);
+    let statements = match &function.statements {
+        Ok(statements) => statements,
+        Err(error) => {
+            errors.push(Diagnostic::new(Rule::Syntax, at(error.span()), error.to_string()));
+            return Err(errors);
+        }
+    };
+    let mut reader = Reader { scope, errors, ..Reader::new(scope) };
+    for parameter in &parameters {
+        let name = parameter.name.to_string();
+        let bound = match parameter.ty {
+            Some(ty) => {
+                let span = at(parameter.name.span());
+                let id = reader.params.push(Param { name: name.clone(), ty, span });
+                match ty {
+                    ParamType::Tensor { .. } => Bound::Tensor(id),
+                    ParamType::Scalar => Bound::Scalar(id),
+                }
+            }
+            None => Bound::Broken,
+        };
+        reader.names.push((name, bound));
+    }
+    let tile_loop = reader.kernel_body(statements, function);
+    reader.finish(function, tile_loop)
+}
+
+/// What a name or an expression stands for.
+#[derive(Debug, Clone)]
+enum Bound<'a> {
+    Tensor(ParamId),
+    Scalar(ParamId),
+    /// `b.t()`
+    Transposed(ParamId),
+    /// The loop's tile.
+    Tile,
+    /// `tile.rows()`
+    TileRows,
+    /// Rows that a wait made ready.
+    Ready(Value),
+    /// A tile of f32, or a number.
+    Value(Value),
+    Callable(Callable<'a>),
+    /// Nothing: the result of a store.
+    Unit,
+    /// An error has been reported; whatever uses this is silent.
+    Broken,
+}
+
+#[derive(Debug, Clone)]
+enum Callable<'a> {
+    Closure(Rc<Closure<'a>>),
+    Unary(Unary),
+    Binary(Binary),
+    Cast(Option<Element>),
+    Gemm,
+    Helper(&'a Function),
+}
+
+#[derive(Debug)]
+struct Closure<'a> {
+    closure: &'a ExprClosure,
+    /// The names it can see, as they were where it was written.
+    names: Vec<(String, Bound<'a>)>,
+}
+
+struct Wait {
+    value: Value,
+    tensor: ParamId,
+    span: Span,
+    used: bool,
+}
+
+struct Reader<'a> {
+    scope: &'a ModuleScope,
+    errors: Diagnostics,
+    params: Arena<ParamId, Param>,
+    ops: Arena<Value, OpEntry>,
+    /// Innermost last.
+    names: Vec<(String, Bound<'a>)>,
+    /// Helper functions being evaluated.
+    inlining: Vec<String>,
+    /// Closures being evaluated.
+    closures: u32,
+    in_loop: bool,
+    waits: Vec<Wait>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(scope: &'a ModuleScope) -> Self {
+        Reader {
+            scope,
+            errors: Diagnostics::new(),
+            params: Arena::new(),
+            ops: Arena::new(),
+            names: Vec::new(),
+            inlining: Vec::new(),
+            closures: 0,
+            in_loop: false,
+            waits: Vec::new(),
+        }
+    }
+
+    /// Reports what the language does not have.
+    fn refuse(
+        &mut self,
+        span: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Bound<'a> {
+        self.report(Diagnostic::new(Rule::Language, span, message).help(help))
+    }
+
+    /// Reports an operand or a name that does not fit.
+    fn mistyped(
+        &mut self,
+        span: Span,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Bound<'a> {
+        self.report(Diagnostic::new(Rule::Types, span, message).help(help))
+    }
+
+    /// A helper that is called twice is evaluated twice: its mistakes are reported once.
+    fn report(&mut self, diagnostic: Diagnostic) -> Bound<'a> {
+        let known = |d: &Diagnostic| d.span == diagnostic.span && d.message == diagnostic.message;
+        if !self.errors.0.iter().any(known) {
+            self.errors.push(diagnostic);
+        }
+        Bound::Broken
+    }
+
+    fn emit(&mut self, op: Op, span: Span) -> Value {
+        if let Op::Gemm { a: Lhs::Ready(ready), .. } = op
+            && let Some(wait) = self.waits.iter_mut().find(|wait| wait.value == ready)
+        {
+            wait.used = true;
+        }
+        self.ops.push(OpEntry { op, span })
+    }
+
+    fn name_of(&self, param: ParamId) -> String {
+        self.params[param].name.clone()
+    }
+
+    /// Distribution and whether written, of a tensor.
+    fn tensor(&self, param: ParamId) -> (Distribution, bool) {
+        match self.params[param].ty {
+            ParamType::Tensor { distribution, written, .. } => (distribution, written),
+            ParamType::Scalar => unreachable!("only tensors are bound as tensors"),
+        }
+    }
+
+    fn outputs(&self) -> Vec<ParamId> {
+        let written = |p: &Param| matches!(p.ty, ParamType::Tensor { written: true, .. });
+        self.params.iter().filter(|(_, p)| written(p)).map(|(id, _)| id).collect()
+    }
+
+    /// The statements of the kernel: definitions, then the one loop over tiles.
+    fn kernel_body(
+        &mut self,
+        statements: &'a [Stmt],
+        function: &Function,
+    ) -> Option<(ParamId, Span)> {
+        let mut found = None;
+        for statement in statements {
+            let tile_loop = match statement {
+                Stmt::Expr(Expr::ForLoop(tile_loop), _) => tile_loop,
+                Stmt::Expr(expr, _) if !matches!(expr, Expr::Verbatim(_)) => {
+                    self.statement_outside_loop(expr);
+                    continue;
+                }
+                other => {
+                    self.statement(other);
+                    continue;
+                }
+            };
+            let span = at(tile_loop.for_token.span);
+            if found.is_some() {
+                let help = "several outputs are stored in the same loop; a second product is a second kernel";
+                self.refuse(span, "a kernel has one loop over tiles", help);
+                continue;
+            }
+            let output = self.tile_loop(tile_loop);
+            found = Some((output, span));
+        }
+        let Some((output, span)) = found else {
+            let output = self.outputs().first().map_or("c".to_owned(), |id| self.name_of(*id));
+            let help = format!("write `for tile in {output}.tiles() {{ … }}`");
+            let span = at(function.sig.ident.span());
+            if self.errors.is_empty() {
+                self.refuse(span, "a kernel needs a loop over the tiles of an output", help);
+            }
+            return None;
+        };
+        output.map(|output| (output, span))
+    }
+
+    fn statement_outside_loop(&mut self, expr: &'a Expr) {
+        let span = position(expr);
+        if self.expression(expr).is_broken() {
+            return;
+        }
+        let help = "move it into `for tile in c.tiles() { … }`";
+        self.refuse(span, "only definitions stand outside of the loop over tiles", help);
+    }
+
+    /// `for tile in c.tiles() { … }`; yields `c`.
+    fn tile_loop(&mut self, tile_loop: &'a ExprForLoop) -> Option<ParamId> {
+        if let Some(label) = &tile_loop.label {
+            self.refuse(position(label), "the loop over tiles has no label", "remove it");
+        }
+        let output = self.tiles_of(&tile_loop.expr);
+        let depth = self.names.len();
+        match &*tile_loop.pat {
+            Pat::Ident(pattern) => self.names.push((pattern.ident.to_string(), Bound::Tile)),
+            Pat::Wild(_) => {}
+            pattern => {
+                let span = position(pattern);
+                self.refuse(
+                    span,
+                    "expected a name for the tile, found a pattern",
+                    "write `for tile in c.tiles()`",
+                );
+            }
+        }
+        self.in_loop = true;
+        self.statements(&tile_loop.body.stmts);
+        self.in_loop = false;
+        self.names.truncate(depth);
+        output
+    }
+
+    fn tiles_of(&mut self, expr: &'a Expr) -> Option<ParamId> {
+        let help = match self.outputs().first() {
+            Some(output) => format!("write `for tile in {}.tiles()`", self.name_of(*output)),
+            None => "add an output, `c: &mut Global<bf16>`, and write `for tile in c.tiles()`"
+                .to_owned(),
+        };
+        let expr = expression::strip(expr);
+        let Expr::MethodCall(call) = expr else {
+            let message = "expected a loop over the tiles of an output";
+            self.refuse(position(expr), message, help);
+            return None;
+        };
+        let receiver = self.expression(&call.receiver);
+        let span = at(call.method.span());
+        match receiver {
+            Bound::Broken => None,
+            Bound::Tensor(param) if call.method == "tiles" => {
+                if !call.args.is_empty() {
+                    self.mistyped(span, "`tiles` takes no arguments", help);
+                    return None;
+                }
+                if !self.tensor(param).1 {
+                    let message = format!(
+                        "`{}` is an input; a kernel goes over the tiles of an output",
+                        self.name_of(param)
+                    );
+                    self.refuse(span, message, help);
+                    return None;
+                }
+                Some(param)
+            }
+            _ => {
+                let message = "expected a loop over the tiles of an output";
+                self.refuse(span, message, help);
+                None
+            }
+        }
+    }
+
+    /// The rules on the kernel as a whole.
+    fn finish(
+        mut self,
+        function: &Function,
+        tile_loop: Option<(ParamId, Span)>,
+    ) -> Result<Kernel, Diagnostics> {
+        for wait in std::mem::take(&mut self.waits) {
+            if !wait.used {
+                let tensor = self.name_of(wait.tensor);
+                let message = format!("the rows of `{tensor}` are waited for and never used");
+                let help = format!(
+                    "write `let {tensor} = {tensor}.wait(tile.rows());` and multiply with it, or remove the wait"
+                );
+                self.refuse(wait.span, message, help);
+            }
+        }
+        let span = at(function.sig.ident.span());
+        match tile_loop {
+            Some((tiles_of, loop_span)) => self.errors.into_result(Kernel {
+                name: function.name(),
+                params: self.params,
+                tiles_of,
+                loop_span,
+                ops: self.ops,
+                span,
+            }),
+            None => Err(self.errors),
+        }
+    }
+}
+
+impl Bound<'_> {
+    fn is_broken(&self) -> bool {
+        matches!(self, Bound::Broken)
+    }
+}

@@ -1,0 +1,289 @@
+//! `#[schedule(…)]`.
+
+use crate::function::is_attribute;
+use crate::position::{at, position};
+use crate::signature::text_of;
+use crate::suggest::{did_you_mean, listed};
+use flux_ir::{Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span, Target, Transport};
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Expr, Ident, Lit, Meta, Token};
+
+/// A schedule as it was written.
+#[derive(Debug, Clone)]
+pub struct ScheduleSyntax {
+    /// Its value. A user's own order is not in it: it runs on the host, not here.
+    pub schedule: Schedule,
+    /// The tile order.
+    pub order: OrderSyntax,
+    /// The target's token.
+    pub span: Span,
+    /// Names of the choices that were written, each with the place of its value.
+    pub written: Vec<(&'static str, Span)>,
+}
+
+impl ScheduleSyntax {
+    /// The schedule of a kernel that has no `#[schedule]`; `span` is the kernel's name.
+    pub fn default_at(span: Span) -> Self {
+        ScheduleSyntax {
+            schedule: Schedule::sm_90a(),
+            order: OrderSyntax::Default,
+            span,
+            written: Vec::new(),
+        }
+    }
+
+    /// The place of the value of `choice`, else the target's token.
+    pub fn place(&self, choice: &str) -> Span {
+        self.written.iter().find(|(name, _)| *name == choice).map_or(self.span, |(_, span)| *span)
+    }
+}
+
+/// A tile order as it was written.
+#[derive(Debug, Clone)]
+pub enum OrderSyntax {
+    /// None: the one that fits the kernel's distribution types.
+    Default,
+    /// A built-in one.
+    BuiltIn(Order),
+    /// The user's own.
+    Custom {
+        /// The function's name, or `closure`.
+        name: String,
+        /// A path or a closure.
+        tokens: TokenStream,
+        /// Where it was written.
+        span: Span,
+    },
+}
+
+/// The choices of a schedule besides its target.
+const CHOICES: [&str; 7] =
+    ["tile", "stages", "consumers", "order", "transport", "chunk_rows", "ctas"];
+
+struct Arguments {
+    target: Option<Ident>,
+    choices: Punctuated<Choice, Token![,]>,
+}
+
+struct Choice {
+    name: Ident,
+    value: Expr,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut target = None;
+        if input.peek(Ident) && !input.peek2(Token![=]) {
+            target = Some(input.parse()?);
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(Arguments { target, choices: Punctuated::parse_terminated(input)? })
+    }
+}
+
+impl Parse for Choice {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let name = input.parse()?;
+        input.parse::<Token![=]>()?;
+        Ok(Choice { name, value: input.parse()? })
+    }
+}
+
+/// The schedules among `attrs`, in order.
+///
+/// # Errors
+/// Unknown names, values of the wrong form. Whether the values fit together and on the target is
+/// the checker's to say.
+pub fn parse_schedules(attrs: &[Attribute]) -> Result<Vec<ScheduleSyntax>, Diagnostics> {
+    let mut errors = Diagnostics::new();
+    let mut schedules = Vec::new();
+    for attr in attrs.iter().filter(|attr| is_attribute(attr, "schedule")) {
+        match parse_schedule(attr, &mut errors) {
+            Ok(schedule) => schedules.push(schedule),
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.into_result(schedules)
+}
+
+fn schedule_error(span: Span, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Rule::Schedule, span, message)
+}
+
+fn parse_schedule(
+    attr: &Attribute,
+    errors: &mut Diagnostics,
+) -> Result<ScheduleSyntax, Diagnostic> {
+    let usage = "write `#[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]`";
+    let Meta::List(list) = &attr.meta else {
+        return Err(schedule_error(position(attr.path()), "expected a target").help(usage));
+    };
+    let arguments: Arguments = list
+        .parse_args()
+        .map_err(|error| schedule_error(at(error.span()), error.to_string()).help(usage))?;
+    let (target, span) = match &arguments.target {
+        Some(name) => {
+            let span = at(name.span());
+            let target = name.to_string().parse().map_err(|()| {
+                let names = Target::ALL.map(Target::name);
+                schedule_error(span, format!("there is no target `{name}`"))
+                    .help(did_you_mean(&name.to_string(), &names))
+            })?;
+            (target, span)
+        }
+        None => {
+            return Err(schedule_error(position(attr.path()), "expected a target").help(usage));
+        }
+    };
+    let mut syntax = ScheduleSyntax {
+        schedule: Schedule::for_target(target),
+        order: OrderSyntax::Default,
+        span,
+        written: Vec::new(),
+    };
+    for choice in &arguments.choices {
+        if let Err(error) = set(&mut syntax, choice) {
+            errors.push(error);
+        }
+    }
+    Ok(syntax)
+}
+
+fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
+    let name = choice.name.to_string();
+    let span = at(choice.name.span());
+    let Some(known) = CHOICES.into_iter().find(|known| *known == name) else {
+        return Err(schedule_error(span, format!("a schedule has no `{name}`"))
+            .help(did_you_mean(&name, &CHOICES)));
+    };
+    if let Some((_, first)) = syntax.written.iter().find(|(written, _)| *written == known) {
+        return Err(schedule_error(span, format!("`{name}` is given twice"))
+            .note(*first, "first given here")
+            .help("keep one; a second `#[schedule(…)]` adds another member of the family"));
+    }
+    syntax.written.push((known, position(&choice.value)));
+    let value = &choice.value;
+    let schedule = syntax.schedule.clone();
+    syntax.schedule = match known {
+        "tile" => {
+            let [m, n, k] = extents(value)?;
+            schedule.tile(m, n, k)
+        }
+        "stages" => schedule.stages(number(known, value)?),
+        "chunk_rows" => schedule.chunk_rows(number(known, value)?),
+        "ctas" => schedule.ctas(number(known, value)?),
+        "consumers" => {
+            let names = Consumers::ALL.map(Consumers::name);
+            schedule.consumers(Consumers::ALL[word(known, value, &names)?])
+        }
+        "transport" => {
+            let names = Transport::ALL.map(Transport::name);
+            schedule.transport(Transport::ALL[word(known, value, &names)?])
+        }
+        _ => {
+            syntax.order = order(value)?;
+            match &syntax.order {
+                OrderSyntax::BuiltIn(order) => schedule.order(order.clone()),
+                OrderSyntax::Default | OrderSyntax::Custom { .. } => schedule,
+            }
+        }
+    };
+    Ok(())
+}
+
+fn number(name: &str, value: &Expr) -> Result<u32, Diagnostic> {
+    let span = position(value);
+    let wrong = || {
+        let found = text_of(value);
+        schedule_error(
+            span,
+            format!("expected a whole number above 0 for `{name}`, found `{found}`"),
+        )
+        .help(format!("write `{name} = 4`"))
+    };
+    let Expr::Lit(literal) = value else {
+        return Err(wrong());
+    };
+    let Lit::Int(number) = &literal.lit else {
+        return Err(wrong());
+    };
+    if !matches!(number.suffix(), "" | "u32") {
+        return Err(wrong());
+    }
+    match number.base10_parse::<u32>() {
+        Ok(number) if number > 0 => Ok(number),
+        Ok(_) => Err(wrong()),
+        Err(_) => Err(schedule_error(span, format!("`{name}` is below 4294967296"))),
+    }
+}
+
+fn extents(value: &Expr) -> Result<[u32; 3], Diagnostic> {
+    let wrong = || {
+        let found = text_of(value);
+        schedule_error(
+            position(value),
+            format!("expected rows, columns and k-step of a tile, found `{found}`"),
+        )
+        .help("write `tile = (128, 256, 64)`")
+    };
+    let Expr::Tuple(tuple) = value else {
+        return Err(wrong());
+    };
+    let [m, n, k] = tuple.elems.iter().collect::<Vec<_>>()[..] else {
+        return Err(wrong());
+    };
+    let extent =
+        |value| number("tile", value).map_err(|error| error.help("write `tile = (128, 256, 64)`"));
+    Ok([extent(m)?, extent(n)?, extent(k)?])
+}
+
+/// The index of the name that `value` is.
+fn word(choice: &str, value: &Expr, names: &[&str]) -> Result<usize, Diagnostic> {
+    let found = text_of(value);
+    names.iter().position(|name| *name == found).ok_or_else(|| {
+        schedule_error(position(value), format!("`{choice}` is {}, found `{found}`", listed(names)))
+            .help(did_you_mean(&found, names))
+    })
+}
+
+fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
+    let span = position(value);
+    match value {
+        Expr::Path(path) => {
+            let name = path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+            let built_in = path.path.get_ident().and_then(|_| Order::built_in(&name));
+            Ok(match built_in {
+                Some(order) => OrderSyntax::BuiltIn(order),
+                None => OrderSyntax::Custom { name, tokens: path.to_token_stream(), span },
+            })
+        }
+        Expr::Closure(closure) => Ok(OrderSyntax::Custom {
+            name: "closure".to_owned(),
+            tokens: closure.to_token_stream(),
+            span,
+        }),
+        Expr::Call(call) if text_of(&call.func) == "grouped" => {
+            let mut args = call.args.iter();
+            let (Some(rows), None) = (args.next(), args.next()) else {
+                return Err(schedule_error(span, "expected the rows of a group")
+                    .help("write `order = grouped(8)`"));
+            };
+            let rows = number("grouped", rows)
+                .map_err(|error| error.help("write `order = grouped(8)`"))?;
+            Ok(OrderSyntax::BuiltIn(Order::Grouped(rows)))
+        }
+        _ => {
+            let names: Vec<_> = Order::BUILT_IN.iter().map(|o| o.name().to_owned()).collect();
+            Err(schedule_error(span, format!("expected a tile order, found `{}`", text_of(value)))
+                .help(format!(
+                    "there are {}; or give a function or closure `(step, grid, rank, world) -> TileCoord`",
+                    listed(&names)
+                )))
+        }
+    }
+}
