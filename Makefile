@@ -3,6 +3,7 @@
 WORLD ?= host:4
 LAYER ?= 0
 TEXT ?= The tiles that are ready go first, and nobody waits for the whole tensor.
+export TEXT
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-model test bless bench bundle device-test typos
@@ -23,7 +24,7 @@ demo:
 demo-model:
 	@scripts/setup
 	weights=$$(scripts/fetch-model) && \
-	cargo run --example tp_mlp -- --world $(WORLD) --weights "$$weights" --layer $(LAYER) --text "$(TEXT)"
+	cargo run --example tp_mlp -- --world $(WORLD) --weights "$$weights" --layer $(LAYER) --text "$$TEXT"
 
 test:
 	@scripts/setup --tools
