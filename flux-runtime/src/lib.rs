@@ -1,1 +1,64 @@
 //! Devices, streams, symmetric memory, signals, ranks and launches.
+//!
+//! This crate knows no IR and no schedule: it answers how bytes, words and kernels reach one GPU,
+//! and how the ranks of one process meet. Which copies and launches there are is the caller's
+//! business.
+//!
+//! | question | here |
+//! |---|---|
+//! | is there a driver, and is it new enough | [`probe`] |
+//! | a GPU and its numbers | [`Device`], [`DeviceProperties`], [`Architecture`] |
+//! | order of work | [`Stream`], [`Event`] |
+//! | memory on the GPU, on the host, of the caller | [`DeviceBuffer`], [`HostBuffer`], [`Span`] |
+//! | moving bytes and words behind other work | [`Stream::copy_2d`], [`Stream::write_u32`] |
+//! | the same memory on each rank | [`Heaps`], [`Layout`] |
+//! | PTX, functions, launching | [`Module`], [`Function`], [`Launch`], [`TensorMap`] |
+//! | how many CTAs a rank may have | [`SmBudget`], [`Function::require_resident`] |
+//! | ranks finding each other | [`Rendezvous`] |
+//! | a wait that gave up, as a sentence | [`StallReport`] |
+//! | the live baseline of benches | [`blas`] |
+//!
+//! # Safety
+//!
+//! Memory of a GPU is never seen through a Rust reference, so copies between [`Span`]s are safe:
+//! their bounds are checked, and freeing memory waits for the work that uses it. Unsafe are only
+//! the adoption of raw pointers and handles, whose lifetime nobody here can see, and the launch of
+//! a kernel, which may write wherever its arguments say.
+//!
+//! Nothing here waits without a limit, and nothing panics without a driver: each entry point
+//! begins with [`probe`] or takes a [`Device`], which only [`probe`] can lead to.
+
+pub mod blas;
+
+mod budget;
+mod copy;
+mod device;
+mod driver;
+mod environment;
+mod error;
+mod event;
+mod heap;
+mod host;
+mod launch;
+mod memory;
+mod module;
+mod rendezvous;
+mod report;
+mod stream;
+mod tensor_map;
+
+pub use budget::SmBudget;
+pub use copy::Rows;
+pub use device::{Architecture, Capability, Device, DeviceProperties};
+pub use driver::{DriverInfo, DriverVersion, OLDEST_DRIVER, probe};
+pub use error::Error;
+pub use event::{Event, Timing};
+pub use heap::{HEAP_ALIGNMENT, Heaps, Layout};
+pub use host::HostBuffer;
+pub use launch::{Launch, PARAMETER_BYTES, Residency};
+pub use memory::{DeviceBuffer, Span};
+pub use module::{Function, Module};
+pub use rendezvous::Rendezvous;
+pub use report::StallReport;
+pub use stream::Stream;
+pub use tensor_map::{ElementKind, Tensor2d, TensorMap};

@@ -1,0 +1,301 @@
+//! Everything that can go wrong at run time, as sentences.
+
+use crate::device::{Architecture, Capability};
+use crate::driver::DriverVersion;
+use std::time::Duration;
+
+/// An error of the runtime.
+///
+/// It is `Clone` because a failure that concerns all ranks is handed to each of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The driver library cannot be loaded.
+    #[error("no CUDA driver: libcuda cannot be loaded, or is a stub without a driver behind it")]
+    NoDriver,
+    /// The driver library lacks functions that every driver since [`crate::OLDEST_DRIVER`] has.
+    #[error("the CUDA driver library lacks {}", symbols.join(", "))]
+    DriverIncomplete {
+        /// The missing functions.
+        symbols: Vec<&'static str>,
+    },
+    /// The driver is older than the kernels need.
+    #[error("a CUDA driver of version {need} or later is needed, this one is {found}")]
+    DriverTooOld {
+        /// The oldest that will do.
+        need: DriverVersion,
+        /// The one installed.
+        found: DriverVersion,
+    },
+    /// A driver without a usable GPU.
+    #[error("the CUDA driver sees no device")]
+    NoDevice,
+    /// An ordinal beyond the last device.
+    #[error("device {ordinal} does not exist, the driver sees {count}")]
+    NoSuchDevice {
+        /// The one asked for.
+        ordinal: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// The driver is there and does not start.
+    #[error("the CUDA driver does not start: {call} gave {name} ({text})")]
+    DriverStart {
+        /// The driver's function.
+        call: &'static str,
+        /// Name of its error.
+        name: String,
+        /// The driver's own explanation.
+        text: String,
+    },
+    /// Code for one architecture on a device of another.
+    #[error("code for {need} needs compute capability {}, {device} has {found}", need.requirement())]
+    WrongArchitecture {
+        /// What the code was compiled for.
+        need: Architecture,
+        /// What the device is.
+        found: Capability,
+        /// Name of the device.
+        device: String,
+    },
+    /// More streams than hardware queues: streams that share a queue can deadlock.
+    #[error(
+        "{wanted} streams that wait for each other need as many hardware queues, there are \
+         {found}: set CUDA_DEVICE_MAX_CONNECTIONS to at least {wanted} before the process starts \
+         (the driver allows at most 32)"
+    )]
+    TooFewConnections {
+        /// Streams wanted.
+        wanted: u32,
+        /// Queues there are.
+        found: u32,
+    },
+    /// A call of the driver failed.
+    #[error("{call} on device {device} gave {name} ({text})")]
+    Driver {
+        /// The driver's function.
+        call: &'static str,
+        /// Ordinal of the device.
+        device: u32,
+        /// Name of its error.
+        name: String,
+        /// The driver's own explanation.
+        text: String,
+    },
+    /// Device or pinned memory ran out.
+    #[error("{bytes} bytes of {kind} memory wanted on device {device}, {free} are free")]
+    OutOfMemory {
+        /// "device" or "pinned host".
+        kind: &'static str,
+        /// Ordinal of the device.
+        device: u32,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Free bytes of device memory at that moment.
+        free: u64,
+    },
+    /// An address the driver does not know.
+    #[error("address {address:#x} is not memory that CUDA knows")]
+    ForeignAddress {
+        /// The address.
+        address: u64,
+    },
+    /// Access beyond the end of some memory.
+    #[error("bytes {offset}..{} are outside of {what}, which has {bytes} bytes", offset + length)]
+    OutOfBounds {
+        /// What was accessed.
+        what: &'static str,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+        /// Bytes there are.
+        bytes: u64,
+    },
+    /// A quantity that must be a multiple of another, and is not.
+    #[error("{what} must be a multiple of {multiple}, it is {found}")]
+    Misaligned {
+        /// The quantity, with its unit.
+        what: &'static str,
+        /// What it must be a multiple of.
+        multiple: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// A quantity outside of its range.
+    #[error("{what} must be in {low}..={high}, it is {found}")]
+    OutOfRange {
+        /// The quantity, with its unit.
+        what: &'static str,
+        /// The least value.
+        low: u64,
+        /// The greatest value.
+        high: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// Two things that must live on one device.
+    #[error("{what} is on device {found}, device {need} is needed")]
+    OtherDevice {
+        /// What is on the other device.
+        what: &'static str,
+        /// The device needed.
+        need: u32,
+        /// The device it is on.
+        found: u32,
+    },
+    /// PTX that the driver's compiler rejects.
+    #[error("the driver rejects the PTX ({name}): {log}")]
+    Jit {
+        /// Name of the driver's error.
+        name: String,
+        /// The compiler's own log.
+        log: String,
+    },
+    /// A module without the function asked for.
+    #[error("the module has no function `{name}`")]
+    NoFunction {
+        /// Name of the function.
+        name: String,
+    },
+    /// A launch with other parameters than the function has.
+    #[error("function `{function}` takes parameters of {need:?} bytes, the launch gives {found:?}")]
+    Parameters {
+        /// Name of the function.
+        function: String,
+        /// Bytes of each parameter of the function.
+        need: Vec<u64>,
+        /// Bytes of each parameter given.
+        found: Vec<u64>,
+    },
+    /// A grid that must be resident at once and is not.
+    #[error(
+        "{grids} grids of {ctas} CTAs of `{function}` must be resident at once, {fit} CTAs fit: \
+         {per_sm} on each of {sms} SMs with {threads} threads and {shared_bytes} bytes of shared \
+         memory"
+    )]
+    NotResident {
+        /// Name of the function.
+        function: String,
+        /// Grids that wait for each other.
+        grids: u32,
+        /// CTAs of each.
+        ctas: u32,
+        /// CTAs that fit on the device.
+        fit: u32,
+        /// CTAs that fit on one SM.
+        per_sm: u32,
+        /// SMs of the device.
+        sms: u32,
+        /// Threads of a CTA.
+        threads: u32,
+        /// Dynamic shared memory of a CTA.
+        shared_bytes: u32,
+    },
+    /// Too many ranks for the SMs of a device.
+    #[error("{ranks} ranks need a CTA each, {sms} SMs less {reserve} in reserve leave too few")]
+    NoRoom {
+        /// Ranks on the device.
+        ranks: u32,
+        /// SMs of the device.
+        sms: u32,
+        /// SMs kept for copies.
+        reserve: u32,
+    },
+    /// Work on a stream, or a word in memory, did not come within the limit.
+    #[error("{what} did not finish within {limit:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// The limit.
+        limit: Duration,
+    },
+    /// A word that did not reach its value within the limit.
+    #[error("word {index} did not reach {wanted} within {limit:?}, it is {seen}")]
+    WordTimeout {
+        /// Index of the 32-bit word.
+        index: u64,
+        /// The value wanted, or a later one.
+        wanted: u32,
+        /// The value last seen.
+        seen: u32,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Two events of which one was made without timing.
+    #[error("time between events needs both made with Timing::On")]
+    Untimed,
+    /// A rank outside of the world.
+    #[error("rank {rank} is outside of a world of {world}")]
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// Size of the world.
+        world: u32,
+    },
+    /// Ranks that did not come to a meeting.
+    #[error("ranks {missing:?} did not come within {waited:?}{}", elsewhere_note(elsewhere))]
+    RankMissing {
+        /// Those that did not come.
+        missing: Vec<u32>,
+        /// Those of them that wait at a meeting of another key.
+        elsewhere: Vec<u32>,
+        /// How long the others waited.
+        waited: Duration,
+    },
+    /// The rank that calls came after the others had given up.
+    #[error("rank {rank} came after the others had given up waiting for it ({waited:?})")]
+    RankLate {
+        /// The rank that calls.
+        rank: u32,
+        /// How long the others had waited.
+        waited: Duration,
+    },
+    /// A rank has said that it will not come any more.
+    #[error("rank {rank} has given up: {reason}")]
+    RankAbandoned {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        reason: String,
+    },
+    /// Ranks that say different things where all must say the same.
+    #[error("ranks {ranks:?} disagree with rank 0 on {what}")]
+    RanksDisagree {
+        /// What they disagree on.
+        what: String,
+        /// Those that differ from rank 0.
+        ranks: Vec<u32>,
+    },
+    /// A value shared between ranks could not be built.
+    #[error("a value that the ranks share could not be built: {reason}")]
+    Shared {
+        /// Why.
+        reason: String,
+    },
+    /// cuBLASLt is not installed where the loader finds it.
+    #[error("libcublasLt cannot be loaded, or lacks {symbol}")]
+    NoBlas {
+        /// The function looked for.
+        symbol: &'static str,
+    },
+    /// A call of cuBLASLt failed.
+    #[error("{call} gave {status}")]
+    Blas {
+        /// The function.
+        call: &'static str,
+        /// Its status.
+        status: String,
+    },
+}
+
+/// The second half of [`Error::RankMissing`].
+fn elsewhere_note(elsewhere: &[u32]) -> String {
+    match elsewhere {
+        [] => String::new(),
+        ranks => format!(
+            ", of which {ranks:?} wait for something else: all ranks must make the same calls in \
+             the same order"
+        ),
+    }
+}

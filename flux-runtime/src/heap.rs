@@ -1,0 +1,164 @@
+//! Memory of the same size and layout on each rank.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::host::HostBuffer;
+use crate::memory::{DeviceBuffer, Span, within};
+use std::sync::Arc;
+
+/// What offsets in a heap are multiples of: enough for TMA and for a cache line of its own.
+pub const HEAP_ALIGNMENT: u64 = 256;
+
+/// Places things in a heap, one behind the other.
+///
+/// ```
+/// let mut layout = flux_runtime::Layout::default();
+/// assert_eq!(layout.place(1000).unwrap(), 0);
+/// assert_eq!(layout.place(4).unwrap(), 1024);
+/// assert_eq!(layout.bytes(), 1280);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Layout {
+    bytes: u64,
+}
+
+impl Layout {
+    /// The offset of `bytes` more bytes, a multiple of [`HEAP_ALIGNMENT`]. No bytes take no room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`] where the heap becomes larger than any address.
+    pub fn place(&mut self, bytes: u64) -> Result<u64, Error> {
+        let offset = self.bytes;
+        self.bytes = offset
+            .checked_add(bytes)
+            .and_then(|end| end.checked_next_multiple_of(HEAP_ALIGNMENT))
+            .ok_or(Error::OutOfRange {
+                what: "an object in a heap, in bytes",
+                low: 0,
+                high: u64::MAX - offset - HEAP_ALIGNMENT,
+                found: bytes,
+            })?;
+        Ok(offset)
+    }
+
+    /// Bytes of a heap with all of it, a multiple of [`HEAP_ALIGNMENT`].
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// The heaps of all ranks that share one device, zeroed: for each rank device memory, and host
+/// memory that kernels see. Tables of their addresses lie in device memory, so that a kernel finds
+/// any rank's heap by index.
+#[derive(Debug)]
+pub struct Heaps {
+    device: Vec<DeviceBuffer>,
+    host: Vec<HostBuffer>,
+    /// Addresses of the device heaps, then those of the host heaps.
+    tables: DeviceBuffer,
+}
+
+impl Heaps {
+    /// Allocates the heaps of a world of `world` ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::OutOfRange`] for an empty world; [`Error::Driver`].
+    pub fn allocate(
+        device: &Arc<Device>,
+        world: u32,
+        device_bytes: u64,
+        host_bytes: u64,
+    ) -> Result<Heaps, Error> {
+        if world == 0 {
+            let (what, high) = ("ranks of a world", u32::MAX.into());
+            return Err(Error::OutOfRange { what, low: 1, high, found: 0 });
+        }
+        let of_device: Vec<_> = (0..world)
+            .map(|_| DeviceBuffer::alloc_zeroed(device, device_bytes))
+            .collect::<Result<_, _>>()?;
+        let of_host: Vec<_> =
+            (0..world).map(|_| HostBuffer::alloc(device, host_bytes)).collect::<Result<_, _>>()?;
+        let addresses: Vec<u64> = of_device
+            .iter()
+            .map(DeviceBuffer::address)
+            .chain(of_host.iter().map(HostBuffer::address))
+            .collect();
+        let tables = DeviceBuffer::alloc(device, 8 * addresses.len() as u64)?;
+        tables.copy_from(0, &addresses)?;
+        Ok(Heaps { device: of_device, host: of_host, tables })
+    }
+
+    /// Ranks of the world.
+    pub fn world(&self) -> u32 {
+        self.device.len() as u32
+    }
+
+    /// Address of the table of the device heaps' addresses, one word for each rank.
+    pub fn device_table(&self) -> u64 {
+        self.tables.address()
+    }
+
+    /// Address of the table of the host heaps' addresses, as the device sees them.
+    pub fn host_table(&self) -> u64 {
+        self.tables.address() + 8 * u64::from(self.world())
+    }
+
+    /// The device heap of a rank.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`].
+    pub fn device(&self, rank: u32) -> Result<&DeviceBuffer, Error> {
+        self.device.get(rank as usize).ok_or(Error::NoSuchRank { rank, world: self.world() })
+    }
+
+    /// The host heap of a rank.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`].
+    pub fn host(&self, rank: u32) -> Result<&HostBuffer, Error> {
+        self.host.get(rank as usize).ok_or(Error::NoSuchRank { rank, world: self.world() })
+    }
+
+    /// `length` bytes of a rank's device heap.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`], [`Error::OutOfBounds`].
+    pub fn span(&self, rank: u32, offset: u64, length: u64) -> Result<Span<'_>, Error> {
+        let heap = self.device(rank)?;
+        within("a device heap", offset, length, heap.bytes())?;
+        heap.span().part(offset, length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEAP_ALIGNMENT, Layout};
+
+    #[test]
+    fn objects_do_not_overlap_and_are_aligned() {
+        let mut layout = Layout::default();
+        let mut end = 0;
+        for bytes in [1, 255, 256, 257, 0, 4096, 3] {
+            let offset = layout.place(bytes).unwrap();
+            assert!(offset.is_multiple_of(HEAP_ALIGNMENT));
+            assert!(offset >= end);
+            end = offset + bytes;
+            assert!(layout.bytes() >= end && layout.bytes() < end + HEAP_ALIGNMENT);
+        }
+    }
+
+    #[test]
+    fn a_heap_beyond_all_addresses_is_refused_and_changes_nothing() {
+        let mut layout = Layout::default();
+        layout.place(512).unwrap();
+        let before = layout;
+        assert!(layout.place(u64::MAX - 600).is_err());
+        assert!(layout.place(u64::MAX).is_err());
+        assert_eq!(layout, before);
+    }
+}

@@ -1,0 +1,280 @@
+//! Memory of a device, ours or the caller's, and pieces of it.
+
+use crate::device::Device;
+use crate::error::Error;
+use bytemuck::{AnyBitPattern, NoUninit};
+use cudarc::driver::{CudaSlice, DevicePtr, sys};
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A piece of memory that the device can reach: an address and a number of bytes, borrowed from
+/// what owns them.
+///
+/// There is no access through a span but that of the device, in the order of streams; so two spans
+/// may overlap, and a shared borrow is enough to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Span<'a> {
+    address: u64,
+    bytes: u64,
+    owner: PhantomData<&'a ()>,
+}
+
+impl<'a> Span<'a> {
+    /// A span of `bytes` bytes at `address`.
+    ///
+    /// # Safety
+    ///
+    /// The memory is valid for the devices of the process during `'a` and until the work enqueued
+    /// with it has finished.
+    pub unsafe fn from_raw(address: u64, bytes: u64) -> Span<'a> {
+        Span::new(address, bytes)
+    }
+
+    /// The memory of a cudarc slice.
+    ///
+    /// Work on it is ordered by its stream: use [`crate::Stream::from_cudarc`] with that stream, or
+    /// order the other stream by an [`crate::Event`].
+    pub fn from_cudarc<T>(slice: &'a CudaSlice<T>) -> Span<'a> {
+        let (address, _read) = slice.device_ptr(slice.stream());
+        Span::new(address, slice.num_bytes() as u64)
+    }
+
+    pub(crate) fn new(address: u64, bytes: u64) -> Span<'a> {
+        Span { address, bytes, owner: PhantomData }
+    }
+
+    /// Its first byte, as the device sees it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `length` bytes of it, from `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBounds`].
+    pub fn part(&self, offset: u64, length: u64) -> Result<Span<'a>, Error> {
+        within("a span", offset, length, self.bytes)?;
+        Ok(Span::new(self.address + offset, length))
+    }
+}
+
+/// Checks that bytes `offset..offset + length` lie within `bytes` bytes.
+pub(crate) fn within(
+    what: &'static str,
+    offset: u64,
+    length: u64,
+    bytes: u64,
+) -> Result<(), Error> {
+    match offset.checked_add(length) {
+        Some(end) if end <= bytes => Ok(()),
+        Some(_) => Err(Error::OutOfBounds { what, offset, length, bytes }),
+        // The sum in the message must not overflow either.
+        None => Err(Error::OutOfBounds { what, offset, length: u64::MAX - offset, bytes }),
+    }
+}
+
+/// Device memory. Zero bytes are fine: such a buffer has the address 0.
+///
+/// `Drop` frees memory that was allocated here; the driver first waits for the work that uses it
+/// ("Memory management", `cuMemFree`).
+#[derive(Debug)]
+pub struct DeviceBuffer {
+    device: Arc<Device>,
+    address: u64,
+    bytes: u64,
+    owner: Owner,
+}
+
+/// Who frees a handle or memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Ours,
+    Caller,
+}
+
+impl DeviceBuffer {
+    /// Allocates `bytes` bytes with arbitrary content, aligned to 256.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn alloc(device: &Arc<Device>, bytes: u64) -> Result<DeviceBuffer, Error> {
+        let mut address = 0;
+        if bytes > 0 {
+            device.bind()?;
+            // SAFETY: the pointer is to a live integer; `drop` frees the memory.
+            let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) };
+            device.check_allocation("cuMemAlloc", "device", bytes, result)?;
+        }
+        Ok(DeviceBuffer { device: device.clone(), address, bytes, owner: Owner::Ours })
+    }
+
+    /// Allocates `bytes` zero bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBuffer::alloc`].
+    pub fn alloc_zeroed(device: &Arc<Device>, bytes: u64) -> Result<DeviceBuffer, Error> {
+        let buffer = DeviceBuffer::alloc(device, bytes)?;
+        buffer.fill(0)?;
+        Ok(buffer)
+    }
+
+    /// Adopts memory of the caller, which stays its owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ForeignAddress`] where CUDA does not know the address (null, or pageable host
+    /// memory).
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes at `address` are valid until the buffer is dropped and the work enqueued with
+    /// it has finished.
+    pub unsafe fn from_raw(
+        device: &Arc<Device>,
+        address: u64,
+        bytes: u64,
+    ) -> Result<DeviceBuffer, Error> {
+        if bytes > 0 {
+            device.bind()?;
+            require_known(address)?;
+        }
+        Ok(DeviceBuffer { device: device.clone(), address, bytes, owner: Owner::Caller })
+    }
+
+    /// Its first byte, as the device sees it.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The device it is on.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// All of it.
+    pub fn span(&self) -> Span<'_> {
+        Span::new(self.address, self.bytes)
+    }
+
+    /// Copies `data` to `offset` bytes from the start, and waits until that is done.
+    ///
+    /// Work on streams is not waited for: order it before by [`crate::Stream::synchronize`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBounds`], [`Error::Driver`].
+    pub fn copy_from<T: NoUninit>(&self, offset: u64, data: &[T]) -> Result<(), Error> {
+        let data: &[u8] = bytemuck::cast_slice(data);
+        within("a device buffer", offset, data.len() as u64, self.bytes)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let (to, from) = (self.address + offset, data.as_ptr().cast::<c_void>());
+        // SAFETY: the bounds were checked on the device's side, a slice has them on the host's;
+        // the call returns when the slice has been read.
+        let result = unsafe { sys::cuMemcpyHtoD_v2(to, from, data.len()) };
+        self.device.check("cuMemcpyHtoD", result)
+    }
+
+    /// Copies to `data` from `offset` bytes behind the start, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceBuffer::copy_from`].
+    pub fn copy_to<T: NoUninit + AnyBitPattern>(
+        &self,
+        offset: u64,
+        data: &mut [T],
+    ) -> Result<(), Error> {
+        let data: &mut [u8] = bytemuck::cast_slice_mut(data);
+        within("a device buffer", offset, data.len() as u64, self.bytes)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.device.bind()?;
+        let (to, from) = (data.as_mut_ptr().cast::<c_void>(), self.address + offset);
+        // SAFETY: the bounds were checked on the device's side, a slice has them on the host's;
+        // any bit pattern is a value of `T`, and the call returns when all is written.
+        let result = unsafe { sys::cuMemcpyDtoH_v2(to, from, data.len()) };
+        self.device.check("cuMemcpyDtoH", result)
+    }
+
+    /// Sets every byte, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`].
+    pub fn fill(&self, byte: u8) -> Result<(), Error> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        self.device.bind()?;
+        // SAFETY: the buffer has that many bytes.
+        let result = unsafe { sys::cuMemsetD8_v2(self.address, byte, self.bytes as usize) };
+        self.device.check("cuMemsetD8", result)?;
+        // A memset may return before it is done, and non-blocking streams do not wait for it; a
+        // copy of one byte behind it on the same stream does.
+        self.copy_to(self.bytes - 1, &mut [0u8])
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if self.owner == Owner::Ours && self.bytes > 0 && self.device.bind().is_ok() {
+            // SAFETY: the memory was allocated by `alloc` and is freed once.
+            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+        }
+    }
+}
+
+/// Checks that the driver knows an address.
+fn require_known(address: u64) -> Result<(), Error> {
+    let mut kind = 0u32;
+    let data = (&raw mut kind).cast::<c_void>();
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    // SAFETY: this attribute is written as an unsigned integer; any address may be asked about.
+    match unsafe { sys::cuPointerGetAttribute(data, attribute, address) } {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        _ => Err(Error::ForeignAddress { address }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Span, within};
+    use crate::Error;
+
+    #[test]
+    fn bounds_hold_at_the_edges_and_beyond_all_numbers() {
+        assert_eq!(within("it", 0, 16, 16), Ok(()));
+        assert_eq!(within("it", 16, 0, 16), Ok(()));
+        let beyond = within("it", 8, 9, 16).unwrap_err();
+        assert_eq!(beyond.to_string(), "bytes 8..17 are outside of it, which has 16 bytes");
+        let overflow = within("it", u64::MAX, 2, 16).unwrap_err();
+        assert!(matches!(overflow, Error::OutOfBounds { offset: u64::MAX, .. }));
+        assert!(overflow.to_string().contains(&u64::MAX.to_string()));
+    }
+
+    #[test]
+    fn a_part_stays_within_its_span() {
+        let span = Span::new(0x1000, 64);
+        let part = span.part(16, 32).unwrap();
+        assert_eq!((part.address(), part.bytes()), (0x1010, 32));
+        assert!(part.part(16, 17).is_err());
+    }
+}

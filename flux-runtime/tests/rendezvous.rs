@@ -1,0 +1,247 @@
+//! Ranks of one process meet: on time, late, never, and with different minds.
+
+use flux_runtime::{Error, Rendezvous};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Far beyond what any of these tests takes.
+const LONG: Duration = Duration::from_secs(60);
+/// A limit that is meant to pass.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Runs `body` for each rank on a thread of its own, all together, and gives the answers by rank.
+fn ranks<T: Send>(world: u32, body: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    let ready = Barrier::new(world as usize);
+    std::thread::scope(|scope| {
+        let (body, ready) = (&body, &ready);
+        let start = |rank| {
+            scope.spawn(move || {
+                ready.wait();
+                body(rank)
+            })
+        };
+        let threads: Vec<_> = (0..world).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a rank panicked")).collect()
+    })
+}
+
+#[test]
+fn everybody_gets_everything_in_every_round_of_every_key() {
+    for world in [1, 2, 3, 8] {
+        let place = Rendezvous::new(world);
+        ranks(world, |rank| {
+            for round in 0..200u8 {
+                for key in [0, 1, u64::MAX] {
+                    let payload = vec![rank as u8, round, key as u8];
+                    let all = place.all_gather(rank, key, payload, LONG).unwrap();
+                    let expected: Vec<_> =
+                        (0..world).map(|from| vec![from as u8, round, key as u8]).collect();
+                    assert_eq!(all[..], expected[..]);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn two_threads_of_a_rank_may_meet_at_different_keys() {
+    let place = Rendezvous::new(2);
+    ranks(4, |thread| {
+        let (rank, key) = (thread % 2, u64::from(thread / 2));
+        for round in 0..100u8 {
+            let all = place.all_gather(rank, key, vec![key as u8, round], LONG).unwrap();
+            assert_eq!(all[..], [vec![key as u8, round], vec![key as u8, round]]);
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_to_all_others() {
+    let place = Rendezvous::new(4);
+    let answers = ranks(3, |rank| place.all_gather(rank, 5, vec![], SHORT).unwrap_err());
+    for error in answers {
+        let missing = vec![3];
+        assert_eq!(error, Error::RankMissing { missing, elsewhere: vec![], waited: SHORT });
+        assert_eq!(error.to_string(), "ranks [3] did not come within 300ms");
+    }
+}
+
+#[test]
+fn a_short_limit_of_one_rank_ends_the_wait_of_all() {
+    let place = Rendezvous::new(3);
+    let start = Instant::now();
+    let answers = ranks(2, |rank| {
+        let limit = if rank == 0 { SHORT } else { LONG };
+        place.all_gather(rank, 5, vec![], limit)
+    });
+    assert!(start.elapsed() < LONG / 2);
+    assert!(answers.iter().all(|answer| matches!(answer, Err(Error::RankMissing { .. }))));
+}
+
+#[test]
+fn a_late_rank_hears_that_the_others_have_gone_and_can_join_the_next_round() {
+    let place = Rendezvous::new(2);
+    assert!(place.all_gather(0, 5, vec![0], SHORT).is_err());
+    let late = place.all_gather(1, 5, vec![1], LONG).unwrap_err();
+    assert_eq!(late, Error::RankLate { rank: 1, waited: SHORT });
+    let answers = ranks(2, |rank| place.all_gather(rank, 5, vec![rank as u8], LONG).unwrap());
+    assert_eq!(answers[0][..], [vec![0], vec![1]]);
+    assert_eq!(answers[1], answers[0]);
+}
+
+#[test]
+fn a_rank_that_comes_within_the_limit_is_not_late() {
+    let place = Rendezvous::new(2);
+    let answers = ranks(2, |rank| {
+        std::thread::sleep(SHORT * rank);
+        place.all_gather(rank, 5, vec![rank as u8], LONG)
+    });
+    assert!(answers.iter().all(Result::is_ok));
+}
+
+#[test]
+fn ranks_at_different_keys_are_told_so() {
+    let place = Rendezvous::new(2);
+    let answers = ranks(2, |rank| {
+        let limit = if rank == 0 { SHORT } else { LONG };
+        let answer = place.all_gather(rank, rank.into(), vec![], limit);
+        if rank == 0 {
+            place.abandon(0, "it has seen enough").unwrap();
+        }
+        answer.unwrap_err()
+    });
+    let Error::RankMissing { missing, elsewhere, .. } = &answers[0] else {
+        panic!("{:?}", answers[0]);
+    };
+    assert_eq!((missing, elsewhere), (&vec![1], &vec![1]));
+    assert!(answers[0].to_string().contains("in the same order"));
+    assert!(matches!(answers[1], Error::RankAbandoned { rank: 0, .. }));
+}
+
+#[test]
+fn a_rank_that_gives_up_ends_the_wait_of_the_others_at_once_and_for_good() {
+    let place = Rendezvous::new(3);
+    let start = Instant::now();
+    let answers = ranks(3, |rank| {
+        if rank == 2 {
+            std::thread::sleep(SHORT);
+            place.abandon(2, "its weights are missing").unwrap();
+        }
+        place.all_gather(rank, 9, vec![], LONG).unwrap_err()
+    });
+    assert!(start.elapsed() < LONG / 2);
+    let reason = "its weights are missing".to_owned();
+    let gone = Error::RankAbandoned { rank: 2, reason };
+    assert_eq!(answers, [gone.clone(), gone.clone(), gone.clone()]);
+    assert_eq!(place.all_gather(0, 10, vec![], LONG).unwrap_err(), gone);
+    assert_eq!(gone.to_string(), "rank 2 has given up: its weights are missing");
+}
+
+#[test]
+fn what_a_rank_gave_before_it_gave_up_still_counts() {
+    let place = Rendezvous::new(2);
+    let answers = ranks(2, |rank| {
+        if rank == 0 {
+            // The other is in the round, waiting, before it gives up on a thread of its own.
+            std::thread::sleep(SHORT);
+            place.abandon(1, "done").unwrap();
+        }
+        place.all_gather(rank, 1, vec![rank as u8], LONG)
+    });
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[test]
+fn ranks_that_disagree_are_named_to_all() {
+    let place = Rendezvous::new(4);
+    let answers = ranks(4, |rank| {
+        let fingerprint = if rank == 2 { vec![9] } else { vec![1] };
+        place.agree(rank, 3, "the schedule", fingerprint, LONG).unwrap_err()
+    });
+    for error in &answers {
+        assert_eq!(error.to_string(), "ranks [2] disagree with rank 0 on the schedule");
+    }
+    let answers = ranks(4, |rank| place.agree(rank, 3, "the schedule", vec![1], LONG));
+    assert!(answers.iter().all(Result::is_ok));
+}
+
+#[test]
+fn ranks_outside_of_the_world_are_refused() {
+    let place = Rendezvous::new(2);
+    let outside = Error::NoSuchRank { rank: 2, world: 2 };
+    assert_eq!(place.all_gather(2, 0, vec![], LONG).unwrap_err(), outside);
+    assert_eq!(place.abandon(2, "").unwrap_err(), outside);
+    assert_eq!(place.get_or_create(2, 0, LONG, || Ok(1)).unwrap_err(), outside);
+}
+
+#[test]
+fn a_shared_value_is_built_once_in_each_round() {
+    let place = Rendezvous::new(4);
+    let built = AtomicU32::new(0);
+    for round in 0..50 {
+        let values = ranks(4, |rank| {
+            let build = || Ok(built.fetch_add(1, Ordering::Relaxed));
+            place.get_or_create(rank, 8, LONG, build).unwrap()
+        });
+        assert!(values.iter().all(|value| **value == round));
+    }
+    assert_eq!(built.into_inner(), 50);
+}
+
+#[test]
+fn a_build_that_fails_fails_for_all_and_the_next_round_builds_again() {
+    let place = Rendezvous::new(3);
+    let builds = AtomicU32::new(0);
+    let answers = ranks(3, |rank| {
+        place.get_or_create::<u32>(rank, 8, LONG, || {
+            builds.fetch_add(1, Ordering::Relaxed);
+            Err(Error::NoDevice)
+        })
+    });
+    assert!(answers.iter().all(|answer| *answer == Err(Error::NoDevice)));
+    assert_eq!(builds.into_inner(), 1);
+    let answers = ranks(3, |rank| place.get_or_create(rank, 8, LONG, || Ok(5)).unwrap());
+    assert!(answers.iter().all(|value| **value == 5));
+}
+
+#[test]
+fn a_build_that_panics_is_an_error_to_the_others() {
+    let place = Rendezvous::new(2);
+    let built = catch_unwind(AssertUnwindSafe(|| {
+        place.get_or_create::<u32>(0, 8, LONG, || panic!("on purpose"))
+    }));
+    assert!(built.is_err());
+    let error = place.get_or_create::<u32>(1, 8, LONG, || Ok(1)).unwrap_err();
+    assert_eq!(error, Error::Shared { reason: "rank 0 panicked".into() });
+}
+
+#[test]
+fn waiting_for_a_slow_build_has_a_limit() {
+    let place = Rendezvous::new(2);
+    let (building, waited) = (Barrier::new(2), Barrier::new(2));
+    let answers = ranks(2, |rank| {
+        if rank == 0 {
+            return place.get_or_create(rank, 8, LONG, || {
+                building.wait();
+                waited.wait();
+                Ok(rank)
+            });
+        }
+        building.wait();
+        let answer = place.get_or_create(rank, 8, SHORT, || Ok(rank));
+        waited.wait();
+        answer
+    });
+    assert_eq!(**answers[0].as_ref().unwrap(), 0);
+    assert!(matches!(answers[1], Err(Error::Timeout { limit: SHORT, .. })));
+}
+
+#[test]
+fn ranks_that_want_different_types_are_told_so() {
+    let place = Rendezvous::new(2);
+    assert_eq!(*place.get_or_create(0, 8, LONG, || Ok(1u32)).unwrap(), 1);
+    let error = place.get_or_create(1, 8, LONG, || Ok("text")).unwrap_err();
+    assert!(error.to_string().contains("rank 1 wants it to be of another type"));
+}
