@@ -23,6 +23,8 @@ pub enum Rule {
     Deadlock,
     /// A wait needs more than is ever signalled.
     WaitWithoutSignal,
+    /// A signal can shrink, or be set by two actors whose order is open.
+    SignalNotMonotone,
     /// A tile order is no permutation of the tiles.
     OrderNotPermutation,
     /// An output element is written twice.
@@ -34,6 +36,23 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// Every rule, in the order of `docs/rules.md`.
+    pub const ALL: [Rule; 13] = [
+        Rule::Syntax,
+        Rule::Types,
+        Rule::Dimensions,
+        Rule::Language,
+        Rule::Schedule,
+        Rule::Resources,
+        Rule::Bounds,
+        Rule::OrderNotPermutation,
+        Rule::WrittenTwice,
+        Rule::NeverWritten,
+        Rule::SignalNotMonotone,
+        Rule::WaitWithoutSignal,
+        Rule::Deadlock,
+    ];
+
     /// The kebab-case name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,6 +64,7 @@ impl Rule {
             Rule::Resources => "resources",
             Rule::Deadlock => "deadlock",
             Rule::WaitWithoutSignal => "wait-without-signal",
+            Rule::SignalNotMonotone => "signal-not-monotone",
             Rule::OrderNotPermutation => "order-not-permutation",
             Rule::WrittenTwice => "written-twice",
             Rule::NeverWritten => "never-written",

@@ -3,6 +3,7 @@
 use super::{Action, Change, Event, RankView, Region, Scoped, TileRange, clamp};
 use crate::arena::Handle;
 use crate::program::{At, Op, Place, Range, Stmt, Update, VarId};
+use std::cell::Cell;
 use std::ops;
 
 /// The events of one agent, in program order.
@@ -14,6 +15,9 @@ pub struct AgentRun<'a, 'p> {
     epoch: u32,
     tile: TileRange,
     frames: Vec<Frame<'p>>,
+    /// Whether the statement at hand named an index that had to be clamped.
+    clamped: Cell<bool>,
+    escape: Option<&'p Stmt>,
 }
 
 #[derive(Debug, Clone)]
@@ -40,7 +44,16 @@ impl<'a, 'p> AgentRun<'a, 'p> {
             epoch,
             tile: TileRange::default(),
             frames: vec![Frame { body, next: 0, repeat: None }],
+            clamped: Cell::new(false),
+            escape: None,
         }
+    }
+
+    /// The first statement since the last call that named an index outside of what it indexes
+    /// (a negative or too large slot, rank, row or plane, a row that its table lacks, a step
+    /// below 1). Index arithmetic is total, so the walk goes on with a nearby index.
+    pub fn take_escape(&mut self) -> Option<&'p Stmt> {
+        self.escape.take()
     }
 
     fn scope(&self) -> Scoped<'_, 'p> {
@@ -49,14 +62,26 @@ impl<'a, 'p> AgentRun<'a, 'p> {
 
     fn range(&self, range: &Range) -> ops::Range<u32> {
         let scope = self.scope();
-        let lo = clamp(scope.eval(&range.lo));
-        lo..clamp(scope.eval(&range.hi)).max(lo)
+        let (lo, hi) = (scope.eval(&range.lo), scope.eval(&range.hi));
+        if lo >= hi {
+            return clamp(lo)..clamp(lo);
+        }
+        self.index(lo)..self.index(hi)
+    }
+
+    /// `value` as an index; noted where that changes it.
+    fn index(&self, value: i64) -> u32 {
+        let index = clamp(value);
+        if i64::from(index) != value {
+            self.clamped.set(true);
+        }
+        index
     }
 
     fn rank(&self, at: &At) -> u32 {
         match at {
             At::Own => self.view.rank,
-            At::Peer(rank) => clamp(self.scope().eval(rank)),
+            At::Peer(rank) => self.index(self.scope().eval(rank)),
         }
     }
 
@@ -64,7 +89,11 @@ impl<'a, 'p> AgentRun<'a, 'p> {
         let scope = self.scope();
         let extents = &self.view.program.buffers[place.buffer].planes;
         let plane = place.planes.iter().zip(extents).fold(0, |plane: i64, (index, extent)| {
-            plane * self.view.constant(extent) + scope.eval(index)
+            let (extent, index) = (self.view.constant(extent), scope.eval(index));
+            if !(0..extent).contains(&index) {
+                self.clamped.set(true);
+            }
+            plane.saturating_mul(extent).saturating_add(index)
         });
         Region {
             rank: self.rank(&place.at),
@@ -123,67 +152,81 @@ impl<'p> Iterator for AgentRun<'_, 'p> {
     fn next(&mut self) -> Option<Event<'p>> {
         loop {
             let stmt = self.next_stmt()?;
-            let action = match &stmt.op {
-                Op::Let { var, value } => {
-                    self.vars[var.index()] = self.scope().eval(value);
-                    continue;
-                }
-                Op::Row { table, index, vars } => {
-                    let index = clamp(self.scope().eval(index)) as usize;
-                    let row = self.view.table(*table).get(index).copied().unwrap_or_default();
-                    for (var, value) in vars.iter().zip(row) {
-                        self.vars[var.index()] = value.into();
-                    }
-                    self.tile = self.view.tile_range(row[0], row[1]);
-                    continue;
-                }
-                Op::For { var, from, to, step, body } => {
-                    let scope = self.scope();
-                    let (from, to, step) = (scope.eval(from), scope.eval(to), scope.eval(step));
-                    self.vars[var.index()] = from;
-                    self.enter(body, Some(Repeat { var: *var, to, step: step.max(1) }));
-                    continue;
-                }
-                Op::If { cond, body } => {
-                    if self.scope().holds(cond) {
-                        self.enter(body, None);
-                    }
-                    continue;
-                }
-                Op::Wait { signal, slots, target, scope } => Action::Wait {
-                    signal: *signal,
-                    slots: self.range(slots),
-                    target: self.scope().eval(target),
-                    scope: *scope,
-                },
-                Op::FenceProxyAsync => Action::FenceProxyAsync,
-                Op::Mainloop { products } => Action::Mainloop {
-                    products: products
-                        .iter()
-                        .map(|p| (self.region(&p.a), self.region(&p.b), p.transposed))
-                        .collect(),
-                },
-                Op::Store { to, value } => Action::Store { to: self.region(to), value: *value },
-                Op::Sum { var, own, from } => {
-                    Action::Sum { own: *own, from: self.contributions(*var, from) }
-                }
-                Op::Signal { at, signal, slot, update, scope, after } => Action::Signal {
-                    rank: self.rank(at),
-                    signal: *signal,
-                    slot: clamp(self.scope().eval(slot)),
-                    change: match update {
-                        Update::Add(count) => Change::Add(clamp(self.scope().eval(count))),
-                        Update::Set(value) => Change::Set(clamp(self.scope().eval(value))),
-                    },
-                    scope: *scope,
-                    after: *after,
-                },
-                Op::Copy { from, to } => {
-                    Action::Copy { from: self.region(from), to: self.region(to) }
-                }
-            };
-            return Some(Event { stmt, tile: self.tile.clone(), action });
+            let event = self.perform(stmt);
+            if self.clamped.take() && self.escape.is_none() {
+                self.escape = Some(stmt);
+            }
+            if let Some(action) = event {
+                return Some(Event { stmt, tile: self.tile.clone(), action });
+            }
         }
+    }
+}
+
+impl<'p> AgentRun<'_, 'p> {
+    /// Does what a statement says; index statements leave no action.
+    fn perform(&mut self, stmt: &'p Stmt) -> Option<Action> {
+        let action = match &stmt.op {
+            Op::Let { var, value } => {
+                self.vars[var.index()] = self.scope().eval(value);
+                return None;
+            }
+            Op::Row { table, index, vars } => {
+                let index = self.index(self.scope().eval(index)) as usize;
+                let row = self.view.table(*table).get(index).copied();
+                self.clamped.set(self.clamped.get() || row.is_none());
+                let row = row.unwrap_or_default();
+                for (var, value) in vars.iter().zip(row) {
+                    self.vars[var.index()] = value.into();
+                }
+                self.tile = self.view.tile_range(row[0], row[1]);
+                return None;
+            }
+            Op::For { var, from, to, step, body } => {
+                let scope = self.scope();
+                let (from, to, step) = (scope.eval(from), scope.eval(to), scope.eval(step));
+                self.clamped.set(step < 1);
+                self.vars[var.index()] = from;
+                self.enter(body, Some(Repeat { var: *var, to, step: step.max(1) }));
+                return None;
+            }
+            Op::If { cond, body } => {
+                if self.scope().holds(cond) {
+                    self.enter(body, None);
+                }
+                return None;
+            }
+            Op::Wait { signal, slots, target, scope } => Action::Wait {
+                signal: *signal,
+                slots: self.range(slots),
+                target: self.scope().eval(target),
+                scope: *scope,
+            },
+            Op::FenceProxyAsync => Action::FenceProxyAsync,
+            Op::Mainloop { products } => Action::Mainloop {
+                products: products
+                    .iter()
+                    .map(|p| (self.region(&p.a), self.region(&p.b), p.transposed))
+                    .collect(),
+            },
+            Op::Store { to, value } => Action::Store { to: self.region(to), value: *value },
+            Op::Sum { var, own, from } => {
+                Action::Sum { own: *own, from: self.contributions(*var, from) }
+            }
+            Op::Signal { at, signal, slot, update, scope, after } => Action::Signal {
+                rank: self.rank(at),
+                signal: *signal,
+                slot: self.index(self.scope().eval(slot)),
+                change: match update {
+                    Update::Add(count) => Change::Add(self.index(self.scope().eval(count))),
+                    Update::Set(value) => Change::Set(self.index(self.scope().eval(value))),
+                },
+                scope: *scope,
+                after: *after,
+            },
+            Op::Copy { from, to } => Action::Copy { from: self.region(from), to: self.region(to) },
+        };
+        Some(action)
     }
 }
 
