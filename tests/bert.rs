@@ -67,7 +67,7 @@ fn a_small_model_gives_the_numbers_of_another_implementation() {
     // From numpy in f64; rows 1 and 8 of the nine tokens, rounded to six places.
     let first = small("f32", Dtype::F32, |_, _| {}).mlp(0).unwrap();
     assert_eq!(first.ids, [1, 3, 5, 4, 2, 1, 7, 6, 2]);
-    assert_eq!((first.layers, first.x.rows, first.x.cols), (2, 9, 4));
+    assert_eq!((first.layers, first.tokens, first.hidden, first.inner), (2, 9, 4, 8));
     assert_rows(
         &first.x,
         [0.365273, 0.030076, 0.501236, 0.541847],
@@ -100,14 +100,15 @@ fn a_small_model_gives_the_numbers_of_another_implementation() {
 #[test]
 fn the_block_is_what_its_weights_say() {
     let mlp = small("block", Dtype::F32, |_, _| {}).mlp(0).unwrap();
-    let mut inner = mlp.x.linear(&mlp.w1, &mlp.b1);
+    let matrix = |rows, cols, data: &[f32]| Matrix { rows, cols, data: data.to_vec() };
+    let mut inner = matrix(9, 4, &mlp.x).linear(&matrix(8, 4, &mlp.w1), &mlp.b1);
     for x in &mut inner.data {
         *x *= 0.5 * (1.0 + libm::erff(*x / std::f32::consts::SQRT_2));
     }
-    let mut out = inner.linear(&mlp.w2, &mlp.b2);
-    out.data.iter_mut().zip(&mlp.x.data).for_each(|(out, x)| *out += x);
-    assert_close(&out.data, &mlp.expected.data);
-    assert_eq!(mlp.norm.apply(&mlp.expected), mlp.expected_normed);
+    let mut out = inner.linear(&matrix(4, 8, &mlp.w2), &mlp.b2);
+    out.data.iter_mut().zip(&mlp.x).for_each(|(out, x)| *out += x);
+    assert_close(&out.data, &mlp.expected);
+    assert_eq!(mlp.norm.apply(&matrix(9, 4, &mlp.expected)).data, mlp.expected_normed);
 }
 
 /// The small model's weights are eighths, exact in every format.
@@ -182,8 +183,7 @@ fn the_real_model_finds_the_published_similarities() {
     }
     let text = "The weather is lovely today.\nIt's so sunny outside!\nHe drove to the stadium.";
     let mlp = load(&weights, 5, text).unwrap();
-    assert_eq!((mlp.layers, mlp.x.rows, mlp.x.cols), (6, 25, 384));
-    assert_eq!((mlp.w1.rows, mlp.w1.cols, mlp.w2.rows, mlp.w2.cols), (1536, 384, 384, 1536));
+    assert_eq!((mlp.layers, mlp.tokens, mlp.hidden, mlp.inner), (6, 25, 384, 1536));
 
     let begins = mlp.ids.iter().enumerate().filter(|(_, id)| **id == 101).map(|(row, _)| row);
     let mut bounds: Vec<usize> = begins.collect();
@@ -196,9 +196,10 @@ fn the_real_model_finds_the_published_similarities() {
     }
 }
 
-fn mean_row(x: &Matrix, first: usize, last: usize) -> Vec<f32> {
+/// Column means of rows `first..last` of `x: [_, 384]`.
+fn mean_row(x: &[f32], first: usize, last: usize) -> Vec<f32> {
     let count = (last - first) as f32;
-    (0..x.cols).map(|col| (first..last).map(|row| x.row(row)[col]).sum::<f32>() / count).collect()
+    (0..384).map(|col| (first..last).map(|row| x[row * 384 + col]).sum::<f32>() / count).collect()
 }
 
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
@@ -275,9 +276,10 @@ fn small_tensors() -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-fn assert_rows(found: &Matrix, second: [f32; 4], last: [f32; 4]) {
-    assert_close(found.row(1), &second);
-    assert_close(found.row(found.rows - 1), &last);
+/// Compares rows 1 and 8 of `found: [9, 4]`.
+fn assert_rows(found: &[f32], second: [f32; 4], last: [f32; 4]) {
+    assert_close(&found[4..8], &second);
+    assert_close(&found[32..], &last);
 }
 
 fn assert_close(found: &[f32], expected: &[f32]) {

@@ -97,29 +97,35 @@ impl LayerNorm {
     }
 }
 
-/// The MLP block of one layer, what goes in and what should come out.
+/// The MLP block of one layer, what goes in and what should come out. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub(crate) struct Mlp {
     /// The layers of the model.
     pub(crate) layers: usize,
+    /// Rows of `x`.
+    pub(crate) tokens: usize,
+    /// Columns of `x`.
+    pub(crate) hidden: usize,
+    /// Rows of `w1`, columns of `w2`.
+    pub(crate) inner: usize,
     /// The token ids, one for each row of `x`.
     pub(crate) ids: Vec<u32>,
     /// `[tokens, hidden]`: the activations that enter the block.
-    pub(crate) x: Matrix,
+    pub(crate) x: Vec<f32>,
     /// `[inner, hidden]`, named `intermediate.dense.weight`.
-    pub(crate) w1: Matrix,
+    pub(crate) w1: Vec<f32>,
     /// `[inner]`.
     pub(crate) b1: Vec<f32>,
     /// `[hidden, inner]`, named `output.dense.weight`.
-    pub(crate) w2: Matrix,
+    pub(crate) w2: Vec<f32>,
     /// `[hidden]`.
     pub(crate) b2: Vec<f32>,
     /// What follows the block.
     pub(crate) norm: LayerNorm,
     /// `[tokens, hidden]`: `gelu(x · w1ᵀ + b1) · w2ᵀ + b2 + x`, with the exact (erf) GELU.
-    pub(crate) expected: Matrix,
+    pub(crate) expected: Vec<f32>,
     /// `[tokens, hidden]`: `expected` after the layer norm, which is what the layer hands on.
-    pub(crate) expected_normed: Matrix,
+    pub(crate) expected_normed: Vec<f32>,
 }
 
 /// Reads layer `layer` of the model whose weights are `weights`, and runs the model on `text` up to
@@ -160,9 +166,21 @@ pub(crate) fn load(weights: &Path, layer: usize, text: &str) -> Result<Mlp, Box<
     x = attend(&file, &config, layer, &x, &lengths)?;
     let block = Block::read(&file, &config, layer)?;
     let (expected, expected_normed) = block.run(&x);
-    let Block { w1, b1, w2, b2, norm } = block;
-    let (layers, ids) = (config.layers, sequences.concat());
-    Ok(Mlp { layers, ids, x, w1, b1, w2, b2, norm, expected, expected_normed })
+    Ok(Mlp {
+        layers: config.layers,
+        tokens: x.rows,
+        hidden: config.hidden,
+        inner: config.inner,
+        ids: sequences.concat(),
+        x: x.data,
+        w1: block.w1.data,
+        b1: block.b1,
+        w2: block.w2.data,
+        b2: block.b2,
+        norm: block.norm,
+        expected: expected.data,
+        expected_normed: expected_normed.data,
+    })
 }
 
 /// The weights of an MLP block.
