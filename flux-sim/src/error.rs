@@ -44,6 +44,14 @@ pub enum Error {
         /// The number of ranks.
         world: u32,
     },
+    /// Arguments of the wrong number of ranks.
+    #[error("expected the arguments of {expected} ranks, found those of {found}")]
+    RankCount {
+        /// The number of ranks.
+        expected: u32,
+        /// The number of arguments.
+        found: usize,
+    },
     /// Launches of one workspace are numbered from 1 without gaps, on every rank.
     #[error("rank {rank}: expected the launch numbered {expected}, found {found}")]
     Epoch {

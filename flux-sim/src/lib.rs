@@ -28,5 +28,6 @@ mod workspace;
 pub use error::Error;
 pub use launch::launch_rank;
 pub use memory::RankArgs;
+pub use product::baseline_product;
 pub use tensor::{Input, Output};
 pub use workspace::{DEFAULT_LIMIT_BYTES, Workspace};

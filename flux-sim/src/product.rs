@@ -43,11 +43,13 @@ impl<'a> Matrix<'a> {
 
 /// Writes `a · b`, row-major without gaps, to `into`. `false`, and nothing is written, where the
 /// extents do not fit each other or `into`.
-pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>) -> bool {
+pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, threads: usize) -> bool {
     let (m, n, k) = (a.rows, b.cols, a.cols);
     if b.rows != k || m.checked_mul(n) != Some(into.len()) {
         return false;
     }
+    let parallelism =
+        if threads == 1 { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(threads) };
     if m == 0 || n == 0 || k == 0 {
         into.fill(0.0);
         return true;
@@ -74,10 +76,22 @@ pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>) -> bool {
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            parallelism,
         );
     }
     true
+}
+
+/// The whole product `a · bᵀ` by one call of the GEMM crate on `threads` threads: the baseline
+/// that benchmarks of the executor compare with. `a` is `[m, k]`, `b` is `[n, k]`, `into` is
+/// `[m, n]`, all row-major. `false`, and nothing is written, where a length does not fit.
+pub fn baseline_product(into: &mut [f32], a: &[f32], b: &[f32], k: usize, threads: usize) -> bool {
+    let rows = |data: &[f32]| if k == 0 { 0 } else { data.len() / k };
+    let (m, n) = (rows(a), rows(b));
+    match (Matrix::new(a, m, k, k), Matrix::new(b, n, k, k)) {
+        (Some(a), Some(b)) => multiply(into, a, b.t(), threads),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +105,7 @@ mod tests {
     #[test]
     fn products_of_any_extent_are_exact_transposed_or_not() {
         let extents = [1, 2, 3, 5, 8, 17, 33];
-        for (m, n, k) in itertools(&extents) {
+        for (m, n, k) in triples(&extents) {
             let (a, b) = (numbers(m * (k + 3), 1), numbers(n * k, 2));
             let a = Matrix::new(&a, m, k, k + 3).expect("fits");
             for transposed in [false, true] {
@@ -101,7 +115,7 @@ mod tests {
                     Matrix::new(&b, k, n, n).expect("fits")
                 };
                 let mut c = vec![f32::NAN; m * n];
-                assert!(multiply(&mut c, a, rhs));
+                assert!(multiply(&mut c, a, rhs, 1));
                 for i in 0..m {
                     for j in 0..n {
                         let b = |l| if transposed { b[j * k + l] } else { b[l * n + j] };
@@ -113,7 +127,7 @@ mod tests {
         }
     }
 
-    fn itertools(extents: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
+    fn triples(extents: &[usize]) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         extents.iter().flat_map(move |&m| {
             extents.iter().flat_map(move |&n| extents.iter().map(move |&k| (m, n, k)))
         })
@@ -128,16 +142,16 @@ mod tests {
         assert!(Matrix::new(&data, 2, 2, usize::MAX).is_none());
         let (a, b) = (Matrix::new(&data, 3, 4, 4), Matrix::new(&data, 3, 4, 4));
         let (a, b) = (a.expect("fits"), b.expect("fits"));
-        assert!(!multiply(&mut [0.0; 9], a, b), "4 columns against 3 rows");
-        assert!(!multiply(&mut [0.0; 8], a, b.t()), "9 elements into 8");
-        assert!(multiply(&mut [0.0; 9], a, b.t()));
+        assert!(!multiply(&mut [0.0; 9], a, b, 1), "4 columns against 3 rows");
+        assert!(!multiply(&mut [0.0; 8], a, b.t(), 1), "9 elements into 8");
+        assert!(multiply(&mut [0.0; 9], a, b.t(), 1));
     }
 
     #[test]
     fn an_empty_reduction_gives_zeros() {
         let (a, b) = (Matrix::new(&[], 2, 0, 0), Matrix::new(&[], 0, 3, 3));
         let mut c = [f32::NAN; 6];
-        assert!(multiply(&mut c, a.expect("empty"), b.expect("empty")));
+        assert!(multiply(&mut c, a.expect("empty"), b.expect("empty"), 1));
         assert_eq!(c, [0.0; 6]);
     }
 }

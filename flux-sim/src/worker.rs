@@ -75,7 +75,7 @@ impl<'m, 'a> Worker<'m, 'a> {
             let left = self.lhs.matrix(self.memory, a, &left)?;
             let right = rhs.matrix(self.memory, b, &right)?;
             let right = if *transposed { right.t() } else { right };
-            if !multiply(&mut accumulator.data, left, right) {
+            if !multiply(&mut accumulator.data, left, right, 1) {
                 return Err(Fault::Malformed(format!("{m} x {k} by {k} x {n} is no product")));
             }
         }
