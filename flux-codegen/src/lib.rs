@@ -1,1 +1,70 @@
 //! Program to LLVM module to PTX.
+//!
+//! The kernel is persistent and warp-specialized: of 384 threads, one thread of warpgroup 0
+//! loads operand tiles by TMA into a ring of shared-memory stages, and warpgroups 1 and 2
+//! multiply them with `wgmma` and run the epilogue. What it does around the mainloop is taken
+//! statement by statement from the Program:
+//!
+//! | Where the statement stands | Who runs it |
+//! |---|---|
+//! | before the tile loop | every consumer warp, before its first tile |
+//! | in the tile loop, before the mainloop | the loading thread |
+//! | in the tile loop, after the mainloop | every consumer warp of that tile |
+//! | `exit` | one thread of the last CTA to finish |
+//!
+//! A wait that runs out of time, or sees that another did, raises the abort word; from then on
+//! nothing waits, nothing is put to a peer and nothing is signalled, and the kernel returns.
+//!
+//! [`flux_ir::abi`] says how a launch hands over arguments. Types of LLVM do not leave this crate.
+
+mod context;
+mod emit;
+mod error;
+mod lint;
+mod machine;
+mod nvvm;
+mod plan;
+
+pub use error::Error;
+pub use lint::{LintError, LintRule, lint};
+
+use flux_ir::check::Verified;
+
+/// A compiled kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// The name of the entry function.
+    pub entry: String,
+    /// The PTX text, for `sm_90a`.
+    pub ptx: String,
+    /// Dynamic shared memory of a CTA, in bytes.
+    pub shared_bytes: u32,
+    /// Threads of a CTA.
+    pub threads: u32,
+}
+
+/// Compiles the CTA agent of `program`. The same Program gives the same text.
+///
+/// # Errors
+/// [`Error::Unsupported`] where the Program has a structure, tile or element type that the
+/// kernel does not offer.
+pub fn compile(program: &Verified) -> Result<Image, Error> {
+    let program = program.program();
+    let plan = plan::Plan::of(program)?;
+    let ptx = emit::kernel(program, &plan)?;
+    if let Err(broken) = lint(&ptx)
+        && let Some(first) = broken.first()
+    {
+        return Err(Error::Lint {
+            kernel: program.name.clone(),
+            first: first.clone(),
+            count: broken.len(),
+        });
+    }
+    Ok(Image {
+        entry: program.name.clone(),
+        ptx,
+        shared_bytes: plan.abi.shared.total,
+        threads: flux_ir::abi::THREADS,
+    })
+}

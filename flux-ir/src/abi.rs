@@ -108,8 +108,11 @@ pub struct SharedMap {
     pub b: u32,
     /// Bytes of one stage of all right operands together.
     pub b_stage: u32,
-    /// Staging of the epilogue: `warps × buffers` boxes of 16 rows × 128 bytes.
+    /// Staging of the epilogue: eight warps' `staging` boxes of 16 rows × 128 bytes.
     pub c: u32,
+    /// Staging boxes of each warp: 2, so that one is filled while the other leaves, or 1 where
+    /// two do not fit.
+    pub staging: u32,
     /// mbarriers: `full[stages]`, then `empty[stages]`.
     pub barriers: u32,
     /// All of it, the slack for rounding the base included.
@@ -203,26 +206,24 @@ fn maps(program: &Program) -> Vec<MapParam> {
             }
         }
     };
+    // A swizzled row is a panel of columns: a tile wider than that takes several boxes.
+    let panel = |buffer: BufferId| SWIZZLE_BYTES / program.buffers[buffer].element.bytes();
     let products = products(program);
     for product in products {
-        add(product.a.buffer, tile.m, tile.k);
+        add(product.a.buffer, tile.m, panel(product.a.buffer));
     }
     for product in products {
         if product.transposed {
-            add(product.b.buffer, tile.n, tile.k);
+            add(product.b.buffer, tile.n, panel(product.b.buffer));
         } else {
-            add(
-                product.b.buffer,
-                tile.k,
-                SWIZZLE_BYTES / program.buffers[product.b.buffer].element.bytes(),
-            );
+            add(product.b.buffer, tile.k, panel(product.b.buffer));
         }
     }
     for place in stores(program) {
         let buffer = &program.buffers[place.buffer];
         let own = matches!(place.at, crate::program::At::Own);
         if own && buffer.element != Element::F32 {
-            add(place.buffer, BOX_ROWS, SWIZZLE_BYTES / buffer.element.bytes());
+            add(place.buffer, BOX_ROWS, panel(place.buffer));
         }
     }
     maps
@@ -272,13 +273,17 @@ fn shared(program: &Program) -> SharedMap {
     let a = 0;
     let b = a + a_stage * program.stages;
     let c = b + b_stage * program.stages;
-    let barriers = c + 8 * STAGING_BUFFERS * BOX_ROWS * SWIZZLE_BYTES;
-    let total = barriers + 16 * program.stages + 1024;
-    SharedMap { a, a_stage, b, b_stage, c, barriers, total }
+    let map = |staging: u32| {
+        let barriers = c + WARPS * staging * BOX_ROWS * SWIZZLE_BYTES;
+        let total = barriers + 16 * program.stages + 1024;
+        SharedMap { a, a_stage, b, b_stage, c, staging, barriers, total }
+    };
+    let limit = program.target.shared_bytes().unwrap_or(u32::MAX);
+    if map(2).total <= limit { map(2) } else { map(1) }
 }
 
-/// Staging boxes of each of the eight consumer warps.
-pub const STAGING_BUFFERS: u32 = 1;
+/// Consumer warps of a CTA.
+const WARPS: u32 = 8;
 
 impl SharedMap {
     /// Offset of `full[0]`; `empty[0]` lies `8 * stages` bytes behind it.

@@ -1,0 +1,257 @@
+//! The kernel function, from its parameters to its return.
+
+mod consumer;
+mod epilogue;
+mod index;
+mod math;
+mod place;
+mod producer;
+mod retire;
+mod statement;
+mod store;
+mod value;
+mod wait;
+
+use crate::context::{Cell, Cx, Int};
+use crate::error::Error;
+use crate::machine;
+use crate::nvvm::{fence, mbarrier, memory, special, sync};
+use crate::plan::{GROUPS, Plan};
+use flux_ir::abi::{THREADS, Word};
+use flux_ir::arena::Handle;
+use flux_ir::program::{Program, Sym};
+use flux_ir::{Consumers, Span};
+use inkwell::AddressSpace;
+use inkwell::attributes::{Attribute, AttributeLoc};
+use inkwell::context::Context;
+use inkwell::values::{FunctionValue, PointerValue};
+use std::cell::RefCell;
+
+/// Threads of a warpgroup.
+pub(crate) const WARPGROUP: u32 = 128;
+
+/// Calling convention of a kernel (LLVM, `CallingConv::PTX_Kernel`).
+const PTX_KERNEL: u32 = 71;
+
+/// Address space of shared memory (NVPTX Usage, "Address Spaces").
+const SHARED: u16 = 3;
+
+/// A kernel being written.
+pub(crate) struct Kernel<'c, 'p> {
+    pub(crate) cx: Cx<'c>,
+    pub(crate) program: &'p Program,
+    pub(crate) plan: &'p Plan<'p>,
+    words: PointerValue<'c>,
+    /// Generic addresses of the tensor maps.
+    maps: Vec<Int<'c>>,
+    /// Base of shared memory.
+    shared: Int<'c>,
+    /// One for each variable of the Program.
+    vars: Vec<Cell<'c>>,
+    /// Not 0 once a wait of this launch gave up, as far as this thread knows.
+    aborted: Cell<'c>,
+    epoch: Int<'c>,
+    /// Offset of the warp's next staging box.
+    staging: Cell<'c>,
+    tile: RefCell<Option<epilogue::Tile<'c>>>,
+    tid: Int<'c>,
+    lane: Int<'c>,
+    /// Warp of the CTA; the same in all lanes.
+    warp: Int<'c>,
+    /// The statement being emitted, for messages.
+    span: std::cell::Cell<Span>,
+}
+
+/// PTX of the CTA agent.
+pub(crate) fn kernel(program: &Program, plan: &Plan) -> Result<String, Error> {
+    let refused = |message: String| machine::refused(&program.name, message);
+    let machine = machine::target_machine().map_err(refused)?;
+    let context = Context::create();
+    let module = context.create_module(&program.name);
+    module.set_triple(&machine.get_triple());
+    module.set_data_layout(&machine.get_target_data().get_data_layout());
+    let function = declare(&context, &module, program, plan);
+    let shared = module.add_global(
+        context.i8_type().array_type(0),
+        Some(AddressSpace::from(SHARED)),
+        "flux_shared",
+    );
+    shared.set_alignment(1024);
+    let cx = Cx::new(&context, module, function);
+    let kernel = Kernel::enter(cx, program, plan, shared.as_pointer_value())?;
+    kernel.body()?;
+    machine::assemble(&kernel.cx.module, &machine).map_err(refused)
+}
+
+/// The entry function with its parameters: tensor maps, then the words.
+fn declare<'c>(
+    context: &'c Context,
+    module: &inkwell::module::Module<'c>,
+    program: &Program,
+    plan: &Plan,
+) -> FunctionValue<'c> {
+    let pointer = context.ptr_type(AddressSpace::default());
+    let maps = plan.abi.maps.len();
+    let types = vec![pointer.into(); maps + 1];
+    let ty = context.void_type().fn_type(&types, false);
+    let function = module.add_function(&program.name, ty, None);
+    function.set_call_conventions(PTX_KERNEL);
+    let text = |key: &str, value: &str| context.create_string_attribute(key, value);
+    let kind = Attribute::get_named_enum_kind_id;
+    for (key, value) in [("nvvm.maxntid", THREADS.to_string()), ("nvvm.minctasm", 1.to_string())] {
+        function.add_attribute(AttributeLoc::Function, text(key, &value));
+    }
+    let nounwind = context.create_enum_attribute(kind("nounwind"), 0);
+    function.add_attribute(AttributeLoc::Function, nounwind);
+    for index in 0..=maps {
+        let (of, align) = if index < maps {
+            (context.i8_type().array_type(128), 64)
+        } else {
+            (context.i64_type().array_type(plan.abi.words.len() as u32), 8)
+        };
+        let loc = AttributeLoc::Param(index as u32);
+        let by_value = context.create_type_attribute(kind("byval"), of.into());
+        function.add_attribute(loc, by_value);
+        function.add_attribute(loc, context.create_enum_attribute(kind("align"), align));
+        function.add_attribute(loc, text("nvvm.grid_constant", ""));
+    }
+    function
+}
+
+impl<'c, 'p> Kernel<'c, 'p> {
+    /// What every thread does first.
+    fn enter(
+        cx: Cx<'c>,
+        program: &'p Program,
+        plan: &'p Plan<'p>,
+        shared: PointerValue<'c>,
+    ) -> Result<Self, Error> {
+        let count = plan.abi.maps.len() as u32;
+        let parameter = |index| {
+            cx.function
+                .get_nth_param(index)
+                .expect("every parameter was declared")
+                .into_pointer_value()
+        };
+        let words = parameter(count);
+        let maps = (0..count).map(|index| cx.address_of(parameter(index))).collect();
+        let tid = special::tid(&cx);
+        let warp = sync::broadcast(&cx, cx.shr(tid, 5));
+        let slack = cx.add(cx.shared_address(shared), cx.uint(1023));
+        let vars = program.vars.values().map(|_| cx.cell(cx.i32)).collect();
+        let mut kernel = Kernel {
+            program,
+            plan,
+            words,
+            maps,
+            shared: cx.and(slack, cx.uint(!1023)),
+            vars,
+            aborted: cx.cell_of(cx.int(0)),
+            epoch: cx.int(0),
+            staging: cx.cell_of(cx.int(0)),
+            tile: RefCell::new(None),
+            tid,
+            lane: cx.and(tid, cx.uint(31)),
+            warp,
+            span: std::cell::Cell::new(Span::UNKNOWN),
+            cx,
+        };
+        let completed = memory::ld_relaxed_sys(&kernel.cx, kernel.word(Word::Epoch));
+        kernel.epoch = kernel.cx.add(completed, kernel.cx.int(1));
+        for (var, value) in &program.lets {
+            let value = kernel.expr(value)?;
+            kernel.cx.set(kernel.vars[var.index()], value);
+        }
+        Ok(kernel)
+    }
+
+    /// Barriers, then one branch for each role: `setmaxnreg` takes effect only so.
+    fn body(&self) -> Result<(), Error> {
+        let cx = &self.cx;
+        let first = cx.is(self.tid, crate::context::Is::Eq, cx.int(0));
+        cx.when(first, || {
+            self.init_barriers();
+            Ok::<(), Error>(())
+        })?;
+        let group = cx.shr(self.warp, 2);
+        let (producer, consumer, end) =
+            (cx.block("producer"), cx.block("consumer"), cx.block("end"));
+        cx.branch(cx.nonzero(group), consumer, producer);
+        let (fewer, more) = self.plan.registers(self.program);
+
+        cx.at(producer);
+        sync::bar_arrive(cx, START_BARRIER, THREADS);
+        sync::setmaxnreg_dec(cx, fewer);
+        cx.when(first, || self.produce())?;
+        cx.jump(end);
+
+        cx.at(consumer);
+        sync::bar_sync(cx, START_BARRIER, THREADS);
+        sync::setmaxnreg_inc(cx, more);
+        self.consume(cx.sub(group, cx.int(1)))?;
+        self.retire()?;
+        cx.jump(end);
+
+        cx.at(end);
+        cx.ret();
+        Ok(())
+    }
+
+    fn init_barriers(&self) {
+        let cx = &self.cx;
+        // One thread of every warpgroup that reads a stage frees it.
+        let readers = match self.program.consumers {
+            Consumers::Cooperative => GROUPS,
+            Consumers::PingPong => 1,
+        };
+        for stage in 0..self.program.stages {
+            mbarrier::init(cx, self.full(cx.uint(stage)), 1);
+            mbarrier::init(cx, self.empty(cx.uint(stage)), readers);
+        }
+        fence::proxy_async_shared(cx);
+    }
+
+    /// The mbarrier that says a stage holds its operands.
+    fn full(&self, stage: Int<'c>) -> Int<'c> {
+        self.shared_at(self.plan.abi.shared.full(), stage, 8)
+    }
+
+    /// The mbarrier that says a stage may be loaded again.
+    fn empty(&self, stage: Int<'c>) -> Int<'c> {
+        let offset = self.plan.abi.shared.full() + 8 * self.program.stages;
+        self.shared_at(offset, stage, 8)
+    }
+
+    /// The address of entry `index` of an array at `offset` in shared memory.
+    fn shared_at(&self, offset: u32, index: Int<'c>, bytes: u32) -> Int<'c> {
+        let cx = &self.cx;
+        cx.add(cx.add(self.shared, cx.mul(index, cx.uint(bytes))), cx.uint(offset))
+    }
+
+    /// A word of the last parameter.
+    fn word(&self, word: Word) -> Int<'c> {
+        let index = self.plan.abi.word(word).expect("the parameter list is made from the Program");
+        self.cx.word(self.words, index)
+    }
+
+    fn sym(&self, sym: Sym) -> Int<'c> {
+        match sym {
+            Sym::Epoch => self.epoch,
+            Sym::Cta => special::ctaid(&self.cx),
+            Sym::M | Sym::N | Sym::K | Sym::World | Sym::Rank | Sym::Ctas => {
+                self.cx.truncate(self.word(Word::Sym(sym)))
+            }
+        }
+    }
+
+    fn unsupported(&self, message: impl Into<String>, help: impl Into<String>) -> Error {
+        Error::unsupported(self.span.get(), message, help)
+    }
+}
+
+/// Every thread of the CTA, once mbarriers are ready.
+const START_BARRIER: u32 = 0;
+/// Both consumer warpgroups, when they are through.
+const END_BARRIER: u32 = 1;
+/// Ping-pong order: consumer 0 waits here, consumer 1 on the next.
+const ORDER_BARRIER: u32 = 2;

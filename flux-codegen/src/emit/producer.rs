@@ -1,0 +1,158 @@
+//! The loading thread: waits for what the mainloop reads, and keeps the ring full.
+
+use super::Kernel;
+use super::statement::Role;
+use crate::context::{Int, Is};
+use crate::error::Error;
+use crate::nvvm::wgmma::Major;
+use crate::nvvm::{mbarrier, tma};
+use crate::plan::PANEL;
+use flux_ir::abi::{MapParam, SWIZZLE_BYTES};
+use flux_ir::program::{Op, Place, Stmt};
+
+impl<'c> Kernel<'c, '_> {
+    pub(super) fn produce(&self) -> Result<(), Error> {
+        let cx = &self.cx;
+        for &map in &self.maps {
+            tma::prefetch_map(cx, map);
+        }
+        // A fence in the prologue says that its waits guard loads; without one they guard
+        // what consumers do.
+        let guards = |stmt: &Stmt| matches!(stmt.op, Op::FenceProxyAsync);
+        let role =
+            if self.plan.prologue.iter().any(guards) { Role::Producer } else { Role::Silent };
+        self.statements(self.plan.prologue, role)?;
+        let stage = cx.cell_of(cx.int(0));
+        let parity = cx.cell_of(cx.int(1));
+        let tiles = &self.plan.tiles;
+        let (to, step) = (self.expr(tiles.to)?, self.step(tiles.step)?);
+        self.define(tiles.var, self.expr(tiles.from)?);
+        let steps = self.k_steps()?;
+        let k_first = self.expr(&self.plan.products[0].a.cols.lo)?;
+        cx.count(self.vars[crate::plan::index(tiles.var)], to, step, || {
+            self.statements(self.plan.head, Role::Producer)?;
+            let loads = self.loads()?;
+            let k = cx.cell_of(cx.int(0));
+            cx.count(k, steps, cx.int(1), || {
+                let slot = cx.get(stage);
+                mbarrier::wait_parity(cx, self.empty(slot), cx.get(parity));
+                let full = self.full(slot);
+                let shared = &self.plan.abi.shared;
+                mbarrier::arrive_expect_tx(cx, full, shared.a_stage + shared.b_stage);
+                let k_at = cx.add(k_first, cx.mul(cx.get(k), cx.uint(self.program.tile.k)));
+                for load in &loads {
+                    self.load(load, slot, k_at, full);
+                }
+                let next = cx.add(slot, cx.int(1));
+                let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
+                cx.set(stage, cx.select(wraps, cx.int(0), next));
+                cx.set(parity, cx.xor(cx.get(parity), cx.bit(wraps)));
+                Ok(())
+            })
+        })
+    }
+
+    /// Steps of the k-loop: the same on every tile.
+    pub(super) fn k_steps(&self) -> Result<Int<'c>, Error> {
+        let cx = &self.cx;
+        let columns = &self.plan.products[0].a.cols;
+        let length = cx.max(cx.sub(self.expr(&columns.hi)?, self.expr(&columns.lo)?), cx.int(0));
+        let k = self.program.tile.k;
+        Ok(cx.udiv(cx.add(length, cx.uint(k - 1)), cx.uint(k)))
+    }
+
+    /// The boxes of one k-step.
+    fn loads(&self) -> Result<Vec<Load<'c>>, Error> {
+        let cx = &self.cx;
+        let (tile, shared) = (self.program.tile, &self.plan.abi.shared);
+        let panels = tile.k / PANEL;
+        let mut loads = Vec::new();
+        let a = &self.plan.products[0].a;
+        let map = self.map_at(a, tile.m, PANEL)?;
+        let row = self.memory_row(a, self.expr(&a.rows.lo)?)?;
+        for panel in 0..panels {
+            let offset = shared.a + panel * tile.m * SWIZZLE_BYTES;
+            let at = At::Along { row, k: panel * PANEL };
+            loads.push(Load { map, offset, stage: shared.a_stage, at });
+        }
+        for (index, product) in self.plan.products.iter().enumerate() {
+            let b = &product.b;
+            let base = shared.b + index as u32 * tile.n * tile.k * 2;
+            match self.plan.b_major {
+                Major::K => {
+                    let map = self.map_at(b, tile.n, PANEL)?;
+                    let row = self.memory_row(b, self.expr(&b.rows.lo)?)?;
+                    for panel in 0..panels {
+                        let offset = base + panel * tile.n * SWIZZLE_BYTES;
+                        let at = At::Along { row, k: panel * PANEL };
+                        loads.push(Load { map, offset, stage: shared.b_stage, at });
+                    }
+                }
+                Major::Mn => {
+                    let map = self.map_at(b, tile.k, PANEL)?;
+                    let first = self.expr(&b.cols.lo)?;
+                    for panel in 0..tile.n / PANEL {
+                        let column = cx.add(first, cx.uint(panel * PANEL));
+                        let offset = base + panel * tile.k * SWIZZLE_BYTES;
+                        let at = At::Across { column };
+                        loads.push(Load { map, offset, stage: shared.b_stage, at });
+                    }
+                }
+            }
+        }
+        Ok(loads)
+    }
+
+    fn load(&self, load: &Load<'c>, slot: Int<'c>, k_at: Int<'c>, full: Int<'c>) {
+        let cx = &self.cx;
+        let coordinates = match load.at {
+            At::Along { row, k } => [cx.add(k_at, cx.uint(k)), row],
+            At::Across { column } => [column, k_at],
+        };
+        tma::load_2d(
+            cx,
+            self.shared_at(load.offset, slot, load.stage),
+            load.map,
+            coordinates,
+            full,
+        );
+    }
+
+    /// The address of the tensor map of the plane that `place` lies in.
+    pub(super) fn map_at(
+        &self,
+        place: &Place,
+        box_rows: u32,
+        box_cols: u32,
+    ) -> Result<Int<'c>, Error> {
+        let cx = &self.cx;
+        let of = |plane| {
+            let map = MapParam { buffer: place.buffer, plane, box_rows, box_cols };
+            self.plan.abi.maps.iter().position(|&found| found == map).map(|index| self.maps[index])
+        };
+        let first = of(0).expect("the parameter list has every operand and own output");
+        let plane = self.plane(place)?;
+        let others = (1..).map_while(|plane| of(plane).map(|map| (plane, map)));
+        Ok(others.fold(first, |found, (number, map)| {
+            cx.select(cx.is(plane, Is::Eq, cx.uint(number)), map, found)
+        }))
+    }
+}
+
+/// One box of a k-step.
+struct Load<'c> {
+    map: Int<'c>,
+    /// In shared memory, of stage 0.
+    offset: u32,
+    /// Bytes from one stage to the next.
+    stage: u32,
+    at: At<'c>,
+}
+
+/// Where a box lies in its matrix.
+enum At<'c> {
+    /// Rows of `[rows, k]`, the k-step's columns from `k` on.
+    Along { row: Int<'c>, k: u32 },
+    /// Columns of `[k, cols]`, the k-step's rows.
+    Across { column: Int<'c> },
+}

@@ -1,0 +1,210 @@
+//! Statements of the CTA agent, as the threads that run them see them.
+
+use super::Kernel;
+use super::epilogue::Sum;
+use super::wait::Awaited;
+use crate::context::{Int, Is};
+use crate::error::Error;
+use crate::nvvm::{fence, memory, sync, tma};
+use flux_ir::abi::{Word, epilogue_warps};
+use flux_ir::program::{At, Completion, Expr, Op, Place, Scope, SignalId, Stmt, Update, ValueId};
+
+/// Who runs a list of statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The loading thread: waits and fences.
+    Producer,
+    /// A thread that needs the numbers alone.
+    Silent,
+    /// A consumer warp ahead of its tiles: waits.
+    Prologue,
+    /// A consumer warp with a finished tile.
+    Epilogue,
+    /// The last thread of the grid: waits and signals.
+    Exit,
+}
+
+impl Role {
+    const fn place(self) -> &'static str {
+        match self {
+            Role::Producer | Role::Silent => "ahead of the mainloop",
+            Role::Prologue => "ahead of the tile loop",
+            Role::Epilogue => "behind the mainloop",
+            Role::Exit => "in what the last CTA does",
+        }
+    }
+}
+
+/// What a signal does.
+struct Raise<'e> {
+    at: &'e At,
+    signal: SignalId,
+    slot: &'e Expr,
+    update: &'e Update,
+    scope: Scope,
+    after: Completion,
+}
+
+impl<'c, 'p> Kernel<'c, 'p> {
+    pub(super) fn statements(&self, body: &'p [Stmt], role: Role) -> Result<(), Error> {
+        let cx = &self.cx;
+        let mut sum = None;
+        let mut rest = body;
+        while let Some((stmt, behind)) = rest.split_first() {
+            rest = behind;
+            self.span.set(stmt.span);
+            match &stmt.op {
+                Op::Let { var, value } => self.define(*var, self.expr(value)?),
+                Op::Row { table, index, vars } => {
+                    let row = cx.shl(cx.widen(self.expr(index)?), 4);
+                    let at = cx.add(self.word(Word::Table(*table)), row);
+                    for (var, value) in vars.iter().zip(memory::ld_global_nc_v4(cx, at)) {
+                        self.define(*var, value);
+                    }
+                }
+                Op::For { var, from, to, step, body } => {
+                    let (to, step) = (self.expr(to)?, self.step(step)?);
+                    self.define(*var, self.expr(from)?);
+                    let cell = self.vars[crate::plan::index(*var)];
+                    cx.count(cell, to, step, || self.statements(body, role))?;
+                }
+                Op::If { cond, body } => {
+                    let cond = self.cond(cond)?;
+                    cx.when(cond, || self.statements(body, role))?;
+                }
+                Op::Wait { signal, slots, target, scope } => {
+                    let awaited = Awaited { signal: *signal, slots, target, scope: *scope };
+                    match role {
+                        Role::Producer | Role::Exit => self.wait_thread(&awaited)?,
+                        Role::Prologue | Role::Epilogue => self.wait_warp(&awaited)?,
+                        Role::Silent => {}
+                    }
+                }
+                Op::FenceProxyAsync => match role {
+                    Role::Producer | Role::Epilogue => fence::proxy_async(cx),
+                    Role::Silent | Role::Prologue | Role::Exit => {}
+                },
+                Op::Store { .. } => {
+                    self.only(role, Role::Epilogue, "a store")?;
+                    let more = rest.iter().map_while(store).count();
+                    let stores: Vec<_> = store(stmt)
+                        .into_iter()
+                        .chain(rest[..more].iter().filter_map(store))
+                        .collect();
+                    rest = &rest[more..];
+                    self.stores(&stores, sum)?;
+                }
+                Op::Sum { var, own, from } => {
+                    self.only(role, Role::Epilogue, "a sum")?;
+                    sum = Some(Sum { var: *var, own: *own, from });
+                }
+                Op::Signal { at, signal, slot, update, scope, after } => {
+                    let (signal, scope, after) = (*signal, *scope, *after);
+                    let raise = Raise { at, signal, slot, update, scope, after };
+                    match role {
+                        Role::Silent => {}
+                        Role::Epilogue => self.signal_warp(&raise)?,
+                        Role::Exit => self.signal_thread(&raise)?,
+                        Role::Producer | Role::Prologue => {
+                            let message = format!("a signal {}", role.place());
+                            return Err(self.unsupported(message, "raise it behind the mainloop"));
+                        }
+                    }
+                }
+                Op::Mainloop { .. } => {
+                    let message = format!("a mainloop {}", role.place());
+                    return Err(
+                        self.unsupported(message, "write one mainloop directly in the tile loop")
+                    );
+                }
+                Op::Copy { .. } => {
+                    let help = "give copies to an agent on a copy engine";
+                    return Err(self.unsupported("a copy in an agent on CTAs", help));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A loop's increment: at least 1.
+    pub(super) fn step(&self, step: &Expr) -> Result<Int<'c>, Error> {
+        Ok(self.cx.max(self.expr(step)?, self.cx.int(1)))
+    }
+
+    fn only(&self, role: Role, allowed: Role, what: &str) -> Result<(), Error> {
+        if role == allowed {
+            return Ok(());
+        }
+        let message = format!("{what} {}", role.place());
+        Err(self.unsupported(message, "write it behind the mainloop"))
+    }
+
+    /// A warp's share of a signal that all epilogue warps of a tile raise together.
+    fn signal_warp(&self, raise: &Raise<'_>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let warps = epilogue_warps(self.program.consumers);
+        let share = match raise.update {
+            Update::Add(Expr::Int(count)) if *count > 0 && count % i64::from(warps) == 0 => {
+                Expr::Int(count / i64::from(warps))
+            }
+            Update::Add(_) => {
+                let message = format!("a tile's signal must be raised by a multiple of {warps}");
+                let help =
+                    format!("{warps} warps store a tile, and each raises the signal by its share");
+                return Err(self.unsupported(message, help));
+            }
+            Update::Set(_) => {
+                let message = "a tile's signal is set, but several warps store a tile";
+                return Err(self.unsupported(message, "add to it"));
+            }
+        };
+        let live = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
+        cx.when(live, || {
+            let first = cx.is(self.lane, Is::Eq, cx.int(0));
+            if self.stores_in_bulk() {
+                cx.when(first, || {
+                    tma::wait_group(cx, raise.after, 0);
+                    Ok::<(), Error>(())
+                })?;
+            }
+            // Stores of all lanes come before lane 0's release.
+            sync::bar_warp_sync(cx);
+            cx.when(first, || {
+                let at = self.signal_address(raise.at, raise.signal, self.expr(raise.slot)?)?;
+                memory::red_release_add(cx, raise.scope, at, self.expr(&share)?);
+                Ok(())
+            })
+        })
+    }
+
+    /// A signal of one thread, unless the launch was aborted.
+    fn signal_thread(&self, raise: &Raise<'_>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let live = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
+        cx.when(live, || {
+            let at = self.signal_address(raise.at, raise.signal, self.expr(raise.slot)?)?;
+            match raise.update {
+                Update::Add(by) => memory::red_release_add(cx, raise.scope, at, self.expr(by)?),
+                Update::Set(to) => memory::st_release(cx, raise.scope, at, self.expr(to)?),
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Where and what a store writes.
+fn store(stmt: &Stmt) -> Option<(&Stmt, &Place, ValueId)> {
+    match &stmt.op {
+        Op::Store { to, value } => Some((stmt, to, *value)),
+        Op::Let { .. }
+        | Op::Row { .. }
+        | Op::For { .. }
+        | Op::If { .. }
+        | Op::Wait { .. }
+        | Op::FenceProxyAsync
+        | Op::Mainloop { .. }
+        | Op::Sum { .. }
+        | Op::Signal { .. }
+        | Op::Copy { .. } => None,
+    }
+}

@@ -1,0 +1,285 @@
+//! Ways out of the registers for one box:
+//!
+//! - an own 16-bit output whose tile is made of whole boxes: through shared memory by TMA, which
+//!   cuts at the edges of the tensor;
+//! - other 16-bit outputs (puts, tiles of other widths): through shared memory by 16-byte stores;
+//! - rows that are not aligned, ragged edges, f32: element by element from the fragment.
+//!
+//! Which it is depends on alignment and edges, so it is decided at run time for each box.
+
+use super::Kernel;
+use super::epilogue::{Slab, is_peer};
+use crate::context::{Float, Int, Is};
+use crate::error::Error;
+use crate::nvvm::{convert, fence, memory, stmatrix, sync, tma};
+use crate::plan::PANEL;
+use flux_ir::abi::{BOX_ROWS, SWIZZLE_BYTES, Word};
+use flux_ir::program::{BufferKind, Completion, Place, Stmt, ValueId};
+use flux_ir::{Element, Span};
+
+/// Bytes of a staging box.
+const BOX_BYTES: u32 = BOX_ROWS * SWIZZLE_BYTES;
+
+/// Where a store goes.
+pub(super) struct Output<'c> {
+    pub(super) value: ValueId,
+    pub(super) span: Span,
+    element: Element,
+    /// Address of its plane.
+    base: Int<'c>,
+    /// Bytes from row to row.
+    pitch: Int<'c>,
+    /// The row of the whole tensor its memory begins with.
+    first_row: Int<'c>,
+    /// Behind its last row of the whole tensor, and its last column.
+    end: [Int<'c>; 2],
+    /// Not 0 where rows may be written by 16 bytes.
+    aligned: Int<'c>,
+    /// The tensor map, where whole boxes leave by TMA.
+    map: Option<Int<'c>>,
+}
+
+impl<'c> Kernel<'c, '_> {
+    pub(super) fn output(
+        &self,
+        stmt: &Stmt,
+        place: &Place,
+        value: ValueId,
+    ) -> Result<Output<'c>, Error> {
+        let cx = &self.cx;
+        self.span.set(stmt.span);
+        let buffer = &self.program.buffers[place.buffer];
+        if buffer.kind == BufferKind::Input {
+            let message = format!("`{}` is read, and stored to", buffer.name);
+            return Err(self.unsupported(message, "store to an output"));
+        }
+        let whole = self.program.tile.n.is_multiple_of(PANEL) && buffer.element != Element::F32;
+        let map = match whole && !is_peer(place) {
+            true => Some(self.map_at(place, BOX_ROWS, SWIZZLE_BYTES / buffer.element.bytes())?),
+            false => None,
+        };
+        let first_row = self.first_row(place.buffer, &place.at)?;
+        Ok(Output {
+            value,
+            span: stmt.span,
+            element: buffer.element,
+            base: self.plane_address(place)?,
+            pitch: self.word(Word::Pitch(place.buffer)),
+            first_row,
+            end: [cx.add(first_row, self.expr(&buffer.rows)?), self.expr(&buffer.cols)?],
+            aligned: cx.truncate(self.word(Word::Aligned(place.buffer))),
+            map,
+        })
+    }
+
+    pub(super) fn write(
+        &self,
+        output: &Output<'c>,
+        slab: &Slab<'c>,
+        values: &[Float<'c>],
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        match output.element {
+            Element::F32 => self.write_f32(output, slab, values),
+            Element::Bf16 | Element::F16 => {
+                let pairs: Vec<Int> = values
+                    .chunks_exact(2)
+                    .map(|pair| convert::cvt_rn_x2(cx, output.element, pair[0], pair[1]))
+                    .collect();
+                match output.map {
+                    Some(map) => cx.either(
+                        self.leaves_by_tma(output, slab),
+                        || self.write_tma(output, slab, map, &pairs),
+                        || self.write_elements(output, slab, &pairs),
+                    ),
+                    None => cx.either(
+                        self.leaves_by_vectors(output, slab),
+                        || self.write_vectors(output, slab, &pairs),
+                        || self.write_elements(output, slab, &pairs),
+                    ),
+                }
+            }
+        }
+    }
+
+    /// Whether everything of the box that lies in the tensor also lies in the window.
+    fn leaves_by_tma(&self, output: &Output<'c>, slab: &Slab<'c>) -> Int<'c> {
+        let (cx, window) = (&self.cx, slab.window);
+        let end = |from, length| cx.add(from, cx.uint(length));
+        let top = cx.is(window.row_lo, Is::Le, cx.max(slab.row, output.first_row));
+        let bottom = cx.is(cx.min(end(slab.row, BOX_ROWS), output.end[0]), Is::Le, window.row_hi);
+        let left = cx.is(window.col_lo, Is::Le, slab.column);
+        let right =
+            cx.is(cx.min(end(slab.column, slab.width), output.end[1]), Is::Le, window.col_hi);
+        let fits = cx.and(cx.and(top, bottom), cx.and(left, right));
+        cx.and(fits, cx.nonzero(output.aligned))
+    }
+
+    /// Whether the window cuts the box between groups of 8 columns only.
+    fn leaves_by_vectors(&self, output: &Output<'c>, slab: &Slab<'c>) -> Int<'c> {
+        let (cx, window) = (&self.cx, slab.window);
+        let left = cx.is(window.col_lo, Is::Le, slab.column);
+        let end = cx.min(window.col_hi, cx.add(slab.column, cx.uint(slab.width)));
+        let eights = cx.and(cx.or(slab.column, end), cx.int(7));
+        let whole = cx.is(eights, Is::Eq, cx.int(0));
+        cx.and(cx.and(left, whole), cx.nonzero(output.aligned))
+    }
+
+    /// Puts a box into the warp's own staging memory, swizzled as TMA wants it: the 16-byte
+    /// column index XOR the row, modulo 8. Yields its address.
+    fn stage(&self, pairs: &[Int<'c>]) -> Result<Int<'c>, Error> {
+        let cx = &self.cx;
+        let shared = &self.plan.abi.shared;
+        let own = cx.mul(cx.and(self.warp, cx.int(3)), cx.uint(shared.staging * BOX_BYTES));
+        let group = cx.sub(cx.shr(self.warp, 2), cx.int(1));
+        let group = cx.mul(group, cx.uint(4 * shared.staging * BOX_BYTES));
+        let base = cx.add(self.shared, cx.uint(shared.c));
+        let base = cx.add(cx.add(base, cx.add(own, group)), cx.get(self.staging));
+        if self.stores_in_bulk() {
+            // The box may be written once the bulk store before last has read it.
+            self.first_lane(|| tma::wait_group(cx, Completion::Read, shared.staging - 1))?;
+        }
+        sync::bar_warp_sync(cx);
+        let row = cx.and(self.lane, cx.int(7));
+        // Lanes 0–7 name rows 0–7 of the left 8 columns, 8–15 rows 8–15, 16–31 the right ones.
+        let lower = cx.and(self.lane, cx.int(8));
+        let at_row = cx.add(base, cx.mul(cx.add(row, lower), cx.uint(SWIZZLE_BYTES)));
+        let right = cx.and(cx.shr(self.lane, 4), cx.int(1));
+        for (index, matrices) in pairs.chunks(4).enumerate() {
+            let column = cx.add(cx.uint(2 * index as u32), right);
+            let at = cx.add(at_row, cx.shl(cx.xor(column, row), 4));
+            stmatrix::store(cx, at, matrices);
+        }
+        Ok(base)
+    }
+
+    /// Hands the staging memory over to the next box.
+    fn staged(&self) -> Result<(), Error> {
+        let cx = &self.cx;
+        if self.stores_in_bulk() {
+            self.first_lane(|| tma::commit_group(cx))?;
+        }
+        if self.plan.abi.shared.staging > 1 {
+            cx.set(self.staging, cx.xor(cx.get(self.staging), cx.uint(BOX_BYTES)));
+        }
+        Ok(())
+    }
+
+    fn first_lane(&self, then: impl FnOnce()) -> Result<(), Error> {
+        let cx = &self.cx;
+        cx.when(cx.is(self.lane, Is::Eq, cx.int(0)), || {
+            then();
+            Ok(())
+        })
+    }
+
+    fn write_tma(
+        &self,
+        output: &Output<'c>,
+        slab: &Slab<'c>,
+        map: Int<'c>,
+        pairs: &[Int<'c>],
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let from = self.stage(pairs)?;
+        fence::proxy_async_shared(cx);
+        sync::bar_warp_sync(cx);
+        let row = cx.sub(slab.row, output.first_row);
+        self.first_lane(|| tma::store_2d(cx, map, [slab.column, row], from))?;
+        self.staged()
+    }
+
+    fn write_vectors(
+        &self,
+        output: &Output<'c>,
+        slab: &Slab<'c>,
+        pairs: &[Int<'c>],
+    ) -> Result<(), Error> {
+        let (cx, window) = (&self.cx, slab.window);
+        let from = self.stage(pairs)?;
+        sync::bar_warp_sync(cx);
+        // Lanes in a row take its 16-byte pieces; a power of two of them.
+        let pieces = slab.width / 8;
+        let lanes = pieces.next_power_of_two();
+        let piece = cx.and(self.lane, cx.uint(lanes - 1));
+        let column = cx.add(slab.column, cx.shl(piece, 3));
+        let inside = cx.is(column, Is::Lt, window.col_hi);
+        let inside = cx.and(inside, cx.is(piece, Is::Lt, cx.uint(pieces)));
+        let rows_at_once = 32 / lanes;
+        let mut read = Vec::new();
+        for first in (0..BOX_ROWS).step_by(rows_at_once as usize) {
+            let row = cx.add(cx.shr(self.lane, lanes.trailing_zeros()), cx.uint(first));
+            let swizzled = cx.shl(cx.xor(piece, cx.and(row, cx.int(7))), 4);
+            let at = cx.add(cx.add(from, cx.mul(row, cx.uint(SWIZZLE_BYTES))), swizzled);
+            read.push((row, memory::ld_shared_v4(cx, at)));
+        }
+        for (row, values) in read {
+            let row = cx.add(slab.row, row);
+            let at = cx.add(self.row_address(output, row), cx.shl(cx.widen(column), 1));
+            let wanted = cx.and(inside, self.in_rows(slab, row));
+            memory::st_global_v4_if(cx, cx.bit(wanted), at, values);
+        }
+        self.staged()
+    }
+
+    fn row_address(&self, output: &Output<'c>, row: Int<'c>) -> Int<'c> {
+        let cx = &self.cx;
+        let row = cx.widen(cx.sub(row, output.first_row));
+        cx.add(output.base, cx.mul(row, output.pitch))
+    }
+
+    fn in_rows(&self, slab: &Slab<'c>, row: Int<'c>) -> Int<'c> {
+        let (cx, window) = (&self.cx, slab.window);
+        cx.and(cx.is(window.row_lo, Is::Le, row), cx.is(row, Is::Lt, window.row_hi))
+    }
+
+    fn in_columns(&self, slab: &Slab<'c>, column: Int<'c>) -> Int<'c> {
+        let (cx, window) = (&self.cx, slab.window);
+        cx.and(cx.is(window.col_lo, Is::Le, column), cx.is(column, Is::Lt, window.col_hi))
+    }
+
+    fn write_elements(
+        &self,
+        output: &Output<'c>,
+        slab: &Slab<'c>,
+        pairs: &[Int<'c>],
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let rows = self.lane_rows(slab);
+        let rows = rows.map(|row| (self.row_address(output, row), self.in_rows(slab, row)));
+        for (column, pairs) in self.lane_columns(slab).into_iter().zip(pairs.chunks_exact(2)) {
+            for (half, column) in [column, cx.add(column, cx.int(1))].into_iter().enumerate() {
+                let inside = self.in_columns(slab, column);
+                for ((row, in_row), &pair) in rows.into_iter().zip(pairs) {
+                    let at = cx.add(row, cx.shl(cx.widen(column), 1));
+                    let value = if half == 0 { pair } else { cx.shr(pair, 16) };
+                    let wanted = cx.bit(cx.and(in_row, inside));
+                    memory::st_global_b16_if(cx, wanted, at, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_f32(
+        &self,
+        output: &Output<'c>,
+        slab: &Slab<'c>,
+        values: &[Float<'c>],
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let rows = self.lane_rows(slab);
+        let rows = rows.map(|row| (self.row_address(output, row), self.in_rows(slab, row)));
+        for (column, values) in self.lane_columns(slab).into_iter().zip(values.chunks_exact(4)) {
+            for (half, column) in [column, cx.add(column, cx.int(1))].into_iter().enumerate() {
+                let inside = self.in_columns(slab, column);
+                for ((row, in_row), pair) in rows.into_iter().zip(values.chunks_exact(2)) {
+                    let at = cx.add(row, cx.shl(cx.widen(column), 2));
+                    let wanted = cx.bit(cx.and(in_row, inside));
+                    memory::st_global_f32_if(cx, wanted, at, pair[half]);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! The epilogue's dataflow over one box, in f32 registers.
+//!
+//! A lane holds, of every 8 columns, the elements (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1)
+//! with r = lane / 4 and c = 2 (lane % 4) (PTX ISA, "Register Fragments for wgmma": D). Loads
+//! take their addresses clamped to the window that is stored, so they need no predicate.
+
+use super::Kernel;
+use super::epilogue::{Slab, Sum};
+use crate::context::{Cell, Float, Int, Is};
+use crate::error::Error;
+use crate::nvvm::memory;
+use flux_ir::Element;
+use flux_ir::abi::Word;
+use flux_ir::arena::Handle;
+use flux_ir::kernel::Binary;
+use flux_ir::program::{At, BufferId, Expr, Place, Sym, ValueId, ValueOp};
+
+/// Values of one box that are known already, by value.
+pub(super) type Memo<'c> = Vec<Option<Vec<Float<'c>>>>;
+
+/// A matrix that is read in fragment layout.
+struct Matrix<'c> {
+    /// Address of its first element.
+    base: Int<'c>,
+    /// Bytes from row to row.
+    pitch: Int<'c>,
+    /// The row of the whole tensor it begins with.
+    first_row: Int<'c>,
+    element: Element,
+    /// Whether nobody writes it during the kernel.
+    constant: bool,
+}
+
+impl<'c, 'p> Kernel<'c, 'p> {
+    pub(super) fn value(
+        &self,
+        id: ValueId,
+        slab: &Slab<'c>,
+        memo: &mut Memo<'c>,
+        sum: Option<Sum<'p>>,
+    ) -> Result<Vec<Float<'c>>, Error> {
+        if let Some(known) = &memo[id.index()] {
+            return Ok(known.clone());
+        }
+        let cx = &self.cx;
+        let count = slab.width as usize / 2;
+        let entry = &self.program.values[id];
+        let values = match &entry.op {
+            ValueOp::Acc(index) => self.accumulator(*index, slab),
+            ValueOp::Sum => {
+                let sum = sum.ok_or_else(|| {
+                    self.unsupported(
+                        "a sum over ranks is used ahead of it",
+                        "store it behind the sum",
+                    )
+                })?;
+                let own = self.value(sum.own, slab, memo, None)?;
+                self.sum(sum, slab, own)?
+            }
+            ValueOp::Const(number) => vec![cx.float(*number); count],
+            ValueOp::Scalar(index) => {
+                let bits = cx.truncate(self.word(Word::Scalar(*index)));
+                vec![cx.bits_f32(bits); count]
+            }
+            ValueOp::Cols(buffer) => self.columns(*buffer, slab),
+            ValueOp::Rows(buffer) => self.rows(*buffer, slab)?,
+            ValueOp::Load(buffer) => self.matrix(&self.input(*buffer)?, slab)?,
+            ValueOp::Unary(op, x) => {
+                let x = self.value(*x, slab, memo, sum)?;
+                x.into_iter().map(|x| self.unary(*op, x)).collect()
+            }
+            ValueOp::Binary(op, x, y) => {
+                let x = self.value(*x, slab, memo, sum)?;
+                let y = self.value(*y, slab, memo, sum)?;
+                x.into_iter().zip(y).map(|(x, y)| self.binary(*op, x, y)).collect()
+            }
+            ValueOp::Cast(x, to) => {
+                let x = self.value(*x, slab, memo, sum)?;
+                x.into_iter().map(|x| self.rounded(x, *to)).collect()
+            }
+        };
+        memo[id.index()] = Some(values);
+        Ok(memo[id.index()].clone().unwrap_or_default())
+    }
+
+    fn accumulator(&self, index: u32, slab: &Slab<'c>) -> Vec<Float<'c>> {
+        let list = index as usize * self.plan.m_blocks as usize + slab.block;
+        let registers = &self.tile().fragment[list];
+        registers[slab.register..slab.register + slab.width as usize / 2].to_vec()
+    }
+
+    fn binary(&self, op: Binary, x: Float<'c>, y: Float<'c>) -> Float<'c> {
+        let cx = &self.cx;
+        match op {
+            Binary::Add => cx.fadd(x, y),
+            Binary::Sub => cx.fsub(x, y),
+            Binary::Mul => cx.fmul(x, y),
+            Binary::Div => cx.fdiv(x, y),
+            Binary::Max => cx.math("llvm.maxnum", &[x, y]),
+            Binary::Min => cx.math("llvm.minnum", &[x, y]),
+        }
+    }
+
+    fn rounded(&self, x: Float<'c>, to: Element) -> Float<'c> {
+        let cx = &self.cx;
+        match to {
+            Element::Bf16 => cx.extend(cx.round(x, cx.context.bf16_type())),
+            Element::F16 => cx.extend(cx.round(x, cx.context.f16_type())),
+            Element::F32 => x,
+        }
+    }
+
+    /// An element of 16 bits, in the low half of `bits`, or of 32 bits.
+    fn element(&self, bits: Int<'c>, element: Element) -> Float<'c> {
+        let cx = &self.cx;
+        match element {
+            Element::Bf16 => cx.bits_f32(cx.shl(bits, 16)),
+            Element::F16 => cx.extend(cx.bits_to(cx.to_i16(bits), cx.context.f16_type())),
+            Element::F32 => cx.bits_f32(bits),
+        }
+    }
+
+    fn element_at(&self, at: Int<'c>, element: Element, constant: bool) -> Float<'c> {
+        let cx = &self.cx;
+        match (element, constant) {
+            (Element::F32, true) => memory::ld_global_nc_f32(cx, at),
+            (Element::F32, false) => memory::ld_global_f32(cx, at),
+            (_, true) => self.element(memory::ld_global_nc_u16(cx, at), element),
+            (_, false) => self.element(memory::ld_global_u16(cx, at), element),
+        }
+    }
+
+    /// The lane's two rows of a box, in the whole output.
+    pub(super) fn lane_rows(&self, slab: &Slab<'c>) -> [Int<'c>; 2] {
+        let cx = &self.cx;
+        let first = cx.add(slab.row, cx.shr(self.lane, 2));
+        [first, cx.add(first, cx.int(8))]
+    }
+
+    /// The lane's first column of every 8.
+    pub(super) fn lane_columns(&self, slab: &Slab<'c>) -> Vec<Int<'c>> {
+        let cx = &self.cx;
+        let first = cx.add(slab.column, cx.shl(cx.and(self.lane, cx.int(3)), 1));
+        (0..slab.width / 8).map(|block| cx.add(first, cx.uint(8 * block))).collect()
+    }
+
+    fn clamp(&self, index: Int<'c>, lo: Int<'c>, hi: Int<'c>) -> Int<'c> {
+        let cx = &self.cx;
+        cx.max(cx.min(index, cx.sub(hi, cx.int(1))), lo)
+    }
+
+    fn columns(&self, buffer: BufferId, slab: &Slab<'c>) -> Vec<Float<'c>> {
+        let cx = &self.cx;
+        let element = self.program.buffers[buffer].element;
+        let base = self.word(Word::Address(buffer));
+        let (lo, hi) = (slab.window.col_lo, slab.window.col_hi);
+        let mut values = Vec::new();
+        for column in self.lane_columns(slab) {
+            let pair = [column, cx.add(column, cx.int(1))].map(|column| {
+                let at = cx.widen(self.clamp(column, lo, hi));
+                let at = cx.add(base, cx.mul(at, cx.long(element.bytes().into())));
+                self.element_at(at, element, true)
+            });
+            values.extend([pair[0], pair[1], pair[0], pair[1]]);
+        }
+        values
+    }
+
+    fn rows(&self, buffer: BufferId, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
+        let cx = &self.cx;
+        let matrix = self.input(buffer)?;
+        let (lo, hi) = (slab.window.row_lo, slab.window.row_hi);
+        let [first, second] = self.lane_rows(slab).map(|row| {
+            let row = cx.sub(self.clamp(row, lo, hi), matrix.first_row);
+            let at = cx.add(matrix.base, cx.mul(cx.widen(row), matrix.pitch));
+            self.element_at(at, matrix.element, true)
+        });
+        let every_8 = [first, first, second, second];
+        Ok(every_8.into_iter().cycle().take(slab.width as usize / 2).collect())
+    }
+
+    fn input(&self, buffer: BufferId) -> Result<Matrix<'c>, Error> {
+        Ok(Matrix {
+            base: self.word(Word::Address(buffer)),
+            pitch: self.word(Word::Pitch(buffer)),
+            first_row: self.first_row(buffer, &At::Own)?,
+            element: self.program.buffers[buffer].element,
+            constant: true,
+        })
+    }
+
+    /// A box of a matrix.
+    fn matrix(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
+        let cx = &self.cx;
+        let window = slab.window;
+        let rows = self.lane_rows(slab).map(|row| {
+            let row = cx.sub(self.clamp(row, window.row_lo, window.row_hi), matrix.first_row);
+            cx.add(matrix.base, cx.mul(cx.widen(row), matrix.pitch))
+        });
+        let bytes = matrix.element.bytes();
+        let address = |row: Int<'c>, column: Int<'c>| {
+            cx.add(row, cx.mul(cx.widen(column), cx.long(bytes.into())))
+        };
+        let columns = self.lane_columns(slab);
+        let single = || {
+            let mut values = Vec::new();
+            for &column in &columns {
+                for row in rows {
+                    for column in [column, cx.add(column, cx.int(1))] {
+                        let column = self.clamp(column, window.col_lo, window.col_hi);
+                        let at = address(row, column);
+                        values.push(self.element_at(at, matrix.element, matrix.constant));
+                    }
+                }
+            }
+            values
+        };
+        if matrix.element == Element::F32 {
+            return Ok(single());
+        }
+        // Two elements at once, where every pair is aligned and whole.
+        let cells: Vec<Cell> = (0..slab.width / 2).map(|_| cx.cell(cx.f32)).collect();
+        let keep = |values: Vec<Float<'c>>| {
+            cells.iter().zip(values).for_each(|(&cell, value)| cx.set_f(cell, value));
+        };
+        let address_bits = cx.truncate(cx.or(matrix.base, matrix.pitch));
+        let column_bits = cx.or(cx.or(window.col_hi, window.col_lo), slab.column);
+        let odd = cx.or(cx.and(address_bits, cx.int(3)), cx.and(column_bits, cx.int(1)));
+        cx.either(
+            cx.is(odd, Is::Eq, cx.int(0)),
+            || {
+                let last = cx.sub(window.col_hi, cx.int(1));
+                let mut pairs = Vec::new();
+                for &column in &columns {
+                    let column = self.clamp(column, window.col_lo, last);
+                    for row in rows {
+                        pairs.push(self.pair_at(address(row, column), matrix.constant));
+                    }
+                }
+                let halves = pairs.into_iter().flat_map(|pair| {
+                    [pair, cx.shr(pair, 16)].map(|bits| self.element(bits, matrix.element))
+                });
+                keep(halves.collect());
+                Ok::<(), Error>(())
+            },
+            || {
+                keep(single());
+                Ok(())
+            },
+        )?;
+        Ok(cells.into_iter().map(|cell| cx.get_f(cell)).collect())
+    }
+
+    fn pair_at(&self, at: Int<'c>, constant: bool) -> Int<'c> {
+        if constant {
+            memory::ld_global_nc_u32(&self.cx, at)
+        } else {
+            memory::ld_global_u32(&self.cx, at)
+        }
+    }
+
+    /// The own contribution, then the others' in the order of ranks.
+    fn sum(
+        &self,
+        sum: Sum<'p>,
+        slab: &Slab<'c>,
+        own: Vec<Float<'c>>,
+    ) -> Result<Vec<Float<'c>>, Error> {
+        let cx = &self.cx;
+        let place: &Place = sum.from;
+        let totals: Vec<Cell> = own.iter().map(|_| cx.cell(cx.f32)).collect();
+        totals.iter().zip(own).for_each(|(&total, own)| cx.set_f(total, own));
+        let rank = self.vars[sum.var.index()];
+        cx.set(rank, cx.int(0));
+        let (world, one) = (self.expr(&Expr::Sym(Sym::World))?, cx.int(1));
+        cx.count(rank, world, one, || {
+            let other = cx.is(cx.get(rank), Is::Ne, self.expr(&Expr::Sym(Sym::Rank))?);
+            cx.when(other, || {
+                let matrix = Matrix {
+                    base: self.plane_address(place)?,
+                    pitch: self.word(Word::Pitch(place.buffer)),
+                    first_row: self.first_row(place.buffer, &place.at)?,
+                    element: self.program.buffers[place.buffer].element,
+                    constant: false,
+                };
+                let values = self.matrix(&matrix, slab)?;
+                for (&total, value) in totals.iter().zip(values) {
+                    cx.set_f(total, cx.fadd(cx.get_f(total), value));
+                }
+                Ok(())
+            })
+        })?;
+        Ok(totals.into_iter().map(|total| cx.get_f(total)).collect())
+    }
+}

@@ -1,0 +1,133 @@
+//! Waits with a time limit.
+//!
+//! The first thread of a launch whose wait runs out of time claims the abort word, writes the
+//! report, and goes on. Every other wait sees the abort word and goes on as well, so that all
+//! pipelines drain and the kernel returns: a trap would lose the CUDA context.
+
+use super::Kernel;
+use crate::context::{Int, Is};
+use crate::error::Error;
+use crate::nvvm::{memory, special, sync};
+use flux_ir::abi::{Report, Word};
+use flux_ir::arena::Handle;
+use flux_ir::program::{At, Range, Scope, SignalId};
+
+/// Polls between two looks at the clock and the abort word: a poll takes about a microsecond.
+const POLLS: u32 = 16;
+
+/// What a wait waits for.
+pub(super) struct Awaited<'e> {
+    pub(super) signal: SignalId,
+    pub(super) slots: &'e Range,
+    pub(super) target: &'e flux_ir::program::Expr,
+    pub(super) scope: Scope,
+}
+
+impl<'c> Kernel<'c, '_> {
+    /// One thread waits for every slot.
+    pub(super) fn wait_thread(&self, awaited: &Awaited<'_>) -> Result<(), Error> {
+        let one = self.cx.int(1);
+        self.wait_slots(awaited, self.expr(&awaited.slots.lo)?, one)
+    }
+
+    /// A warp waits, its lanes sharing the slots.
+    pub(super) fn wait_warp(&self, awaited: &Awaited<'_>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let first = cx.add(self.expr(&awaited.slots.lo)?, self.lane);
+        self.wait_slots(awaited, first, cx.int(32))?;
+        // Hands what one lane acquired, and whether it gave up, to the others.
+        sync::bar_warp_sync(cx);
+        cx.set(self.aborted, sync::any(cx, cx.get(self.aborted)));
+        Ok(())
+    }
+
+    fn wait_slots(
+        &self,
+        awaited: &Awaited<'_>,
+        first: Int<'c>,
+        step: Int<'c>,
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let slot = cx.cell_of(first);
+        let end = self.expr(&awaited.slots.hi)?;
+        let target = self.expr(&awaited.target.clone())?;
+        cx.count(slot, end, step, || {
+            let waiting = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
+            cx.when(waiting, || self.wait_slot(awaited, cx.get(slot), target))
+        })
+    }
+
+    fn wait_slot(
+        &self,
+        awaited: &Awaited<'_>,
+        slot: Int<'c>,
+        target: Int<'c>,
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let at = self.signal_address(&At::Own, awaited.signal, slot)?;
+        let polls = cx.cell_of(cx.int(0));
+        let start = cx.cell_of(cx.long(0));
+        let (poll, look, clock) = (cx.block("poll"), cx.block("look"), cx.block("clock"));
+        let (late, report, done) = (cx.block("late"), cx.block("report"), cx.block("done"));
+        let (gave_up, not_yet) = (cx.block("gave_up"), cx.block("not_yet"));
+        cx.jump(poll);
+
+        cx.at(poll);
+        let seen = memory::ld_acquire(cx, awaited.scope, at);
+        // Wrap-safe: counters may pass 2³².
+        let reached = cx.is(cx.sub(seen, target), Is::Ge, cx.int(0));
+        cx.branch(reached, done, not_yet);
+
+        cx.at(not_yet);
+        let count = cx.add(cx.get(polls), cx.int(1));
+        cx.set(polls, count);
+        let due = cx.is(cx.and(count, cx.uint(POLLS - 1)), Is::Eq, cx.int(0));
+        cx.branch(due, look, poll);
+
+        cx.at(look);
+        let others = memory::ld_relaxed_sys(cx, self.word(Word::Abort));
+        cx.branch(cx.nonzero(others), gave_up, clock);
+
+        cx.at(clock);
+        let now = special::globaltimer(cx);
+        let fresh = cx.is(cx.get(start), Is::Eq, cx.long(0));
+        let began = cx.select(fresh, now, cx.get(start));
+        cx.set(start, began);
+        let limit = self.word(Word::LimitNs);
+        cx.branch(cx.is(cx.sub(now, began), Is::Below, limit), poll, late);
+
+        cx.at(late);
+        let earlier = memory::atom_claim(cx, self.word(Word::Abort));
+        cx.branch(cx.nonzero(earlier), gave_up, report);
+
+        cx.at(report);
+        self.report(awaited.signal, slot, seen, target);
+        cx.jump(gave_up);
+
+        cx.at(gave_up);
+        cx.set(self.aborted, cx.int(1));
+        cx.jump(done);
+
+        cx.at(done);
+        Ok(())
+    }
+
+    fn report(&self, signal: SignalId, slot: Int<'c>, seen: Int<'c>, wanted: Int<'c>) {
+        let cx = &self.cx;
+        let base = self.word(Word::Report);
+        let at = |word: Report| cx.add(base, cx.long(4 * word as i64));
+        let span = self.span.get();
+        for (word, value) in [
+            (Report::Cta, special::ctaid(cx)),
+            (Report::Signal, cx.uint(signal.index() as u32)),
+            (Report::Slot, slot),
+            (Report::Seen, seen),
+            (Report::Wanted, wanted),
+            (Report::Line, cx.uint(span.line)),
+            (Report::Column, cx.uint(span.column)),
+        ] {
+            memory::st_relaxed_sys(cx, at(word), value);
+        }
+        memory::st_release(cx, Scope::Sys, at(Report::State), cx.int(1));
+    }
+}

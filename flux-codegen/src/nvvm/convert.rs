@@ -1,0 +1,22 @@
+//! Conversions (PTX ISA, "Data Movement and Conversion Instructions: cvt").
+
+use crate::context::{Cx, Float, Int};
+use flux_ir::Element;
+
+/// `cvt.rn.bf16x2.f32`, `cvt.rn.f16x2.f32`: two values rounded to nearest even, `low` in the low
+/// half.
+pub(crate) fn cvt_rn_x2<'c>(
+    cx: &Cx<'c>,
+    element: Element,
+    low: Float<'c>,
+    high: Float<'c>,
+) -> Int<'c> {
+    let name = match element {
+        Element::Bf16 => "bf16x2",
+        Element::F16 | Element::F32 => "f16x2",
+    };
+    let text = format!("cvt.rn.{name}.f32 $0, $1, $2;");
+    cx.asm(true, &text, "=r,f,f", Some(cx.i32.into()), &[high.into(), low.into()])
+        .expect("a result was asked for")
+        .into_int_value()
+}

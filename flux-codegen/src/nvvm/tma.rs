@@ -1,0 +1,48 @@
+//! Bulk tensor copies (PTX ISA, "Data Movement and Conversion Instructions: Tensor Copy").
+
+use crate::context::{Cx, Int};
+use flux_ir::program::Completion;
+
+/// `cp.async.bulk.tensor.2d` from global to shared memory; its bytes count towards `barrier`.
+/// `map` is the generic address of the tensor map; coordinates are column, row.
+pub(crate) fn load_2d<'c>(
+    cx: &Cx<'c>,
+    to: Int<'c>,
+    map: Int<'c>,
+    [column, row]: [Int<'c>; 2],
+    barrier: Int<'c>,
+) {
+    let text = "cp.async.bulk.tensor.2d.shared::cluster.global.tile\
+                .mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];";
+    let args = [to.into(), map.into(), column.into(), row.into(), barrier.into()];
+    cx.asm(false, text, "r,l,r,r,r,~{memory}", None, &args);
+}
+
+/// `cp.async.bulk.tensor.2d` from shared to global memory, in the current bulk group.
+pub(crate) fn store_2d<'c>(cx: &Cx<'c>, map: Int<'c>, [column, row]: [Int<'c>; 2], from: Int<'c>) {
+    let text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group \
+                [$0, {$1, $2}], [$3];";
+    let args = [map.into(), column.into(), row.into(), from.into()];
+    cx.asm(false, text, "l,r,r,r,~{memory}", None, &args);
+}
+
+/// `cp.async.bulk.commit_group`.
+pub(crate) fn commit_group(cx: &Cx) {
+    cx.asm(false, "cp.async.bulk.commit_group;", "~{memory}", None, &[]);
+}
+
+/// `cp.async.bulk.wait_group`: until at most `pending` groups are left whose sources are still
+/// read (`.read`), or whose writes are not yet performed.
+pub(crate) fn wait_group(cx: &Cx, completion: Completion, pending: u32) {
+    let read = match completion {
+        Completion::Read => ".read",
+        Completion::Performed => "",
+    };
+    let text = format!("cp.async.bulk.wait_group{read} {pending};");
+    cx.asm(false, &text, "~{memory}", None, &[]);
+}
+
+/// `prefetch.tensormap`.
+pub(crate) fn prefetch_map<'c>(cx: &Cx<'c>, map: Int<'c>) {
+    cx.asm(false, "prefetch.tensormap [$0];", "l,~{memory}", None, &[map.into()]);
+}

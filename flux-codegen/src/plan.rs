@@ -1,0 +1,322 @@
+//! Finds the parts of the CTA agent, and says what they must look like.
+
+use crate::error::Error;
+use crate::nvvm::wgmma::Major;
+use flux_ir::abi::Abi;
+use flux_ir::arena::Handle;
+use flux_ir::program::{Agent, At, Engine, Expr, Op, Product, Program, Stmt, VarId};
+use flux_ir::{Consumers, Element, Span, Target};
+
+/// Columns of a panel: a swizzled row of 128 bytes of a 16-bit type.
+pub(crate) const PANEL: u32 = 64;
+
+/// Depth of one `wgmma`.
+pub(crate) const MMA_K: u32 = 16;
+
+/// Rows of one `wgmma`.
+pub(crate) const MMA_M: u32 = 64;
+
+/// Consumer warpgroups of a CTA.
+pub(crate) const GROUPS: u32 = 2;
+
+/// Accumulator registers a thread can hold beside what the epilogue needs: 208 were seen to fit,
+/// 224 not.
+const MAX_ACCUMULATORS: u32 = 208;
+
+/// The tile loop.
+pub(crate) struct TileLoop<'p> {
+    pub(crate) var: VarId,
+    pub(crate) from: &'p Expr,
+    pub(crate) to: &'p Expr,
+    pub(crate) step: &'p Expr,
+}
+
+/// The CTA agent in parts, and the numbers that follow from its tile.
+pub(crate) struct Plan<'p> {
+    pub(crate) abi: Abi,
+    /// Before the tile loop.
+    pub(crate) prologue: &'p [Stmt],
+    pub(crate) tiles: TileLoop<'p>,
+    /// In the tile loop, before the mainloop.
+    pub(crate) head: &'p [Stmt],
+    pub(crate) products: &'p [Product],
+    /// The mainloop's token.
+    pub(crate) span: Span,
+    /// In the tile loop, after the mainloop.
+    pub(crate) tail: &'p [Stmt],
+    pub(crate) exit: &'p [Stmt],
+    /// Type of both operands.
+    pub(crate) element: Element,
+    pub(crate) b_major: Major,
+    /// Blocks of 64 rows that one warpgroup holds.
+    pub(crate) m_blocks: u32,
+}
+
+impl<'p> Plan<'p> {
+    pub(crate) fn of(program: &'p Program) -> Result<Self, Error> {
+        if program.target != Target::Sm90a {
+            return Err(Error::unsupported(
+                Span::UNKNOWN,
+                format!("PTX is made for sm_90a, this Program is for {}", program.target),
+                "give the kernel a schedule for sm_90a",
+            ));
+        }
+        let agent = cta_agent(program)?;
+        let (prologue, looped) =
+            split(&agent.body, |op| matches!(op, Op::For { .. } if holds_mainloop(op)))
+                .ok_or_else(|| {
+                    Error::unsupported(
+                        agent.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span),
+                        format!(
+                            "agent `{}` has no loop with a mainloop directly inside",
+                            agent.name
+                        ),
+                        "write one `for` over the tiles with one `gemm` in its body",
+                    )
+                })?;
+        let (looped, rest) = looped.split_first().expect("a split begins with what was found");
+        if let Some(stmt) = rest.first() {
+            return Err(Error::unsupported(
+                stmt.span,
+                "a statement stands behind the tile loop",
+                "move it into the loop, or into what runs when all tiles are done",
+            ));
+        }
+        let Op::For { var, from, to, step, body } = &looped.op else {
+            unreachable!("only loops are looked for");
+        };
+        let is_mainloop = |op: &Op| matches!(op, Op::Mainloop { .. });
+        let (head, main) = split(body, is_mainloop).expect("the loop holds a mainloop");
+        let (main, tail) = main.split_first().expect("a split begins with what was found");
+        if let Some(second) = find_mainloop(tail) {
+            return Err(Error::unsupported(
+                second,
+                "a second mainloop in one tile loop",
+                "give both products to one loop over the tiles of the same output, or write two kernels",
+            ));
+        }
+        let Op::Mainloop { products } = &main.op else {
+            unreachable!("only a mainloop is looked for");
+        };
+        let (element, b_major) = operands(program, products, main.span)?;
+        let m_blocks = tile_blocks(program, products, b_major, main.span)?;
+        Ok(Plan {
+            abi: Abi::of(program),
+            prologue,
+            tiles: TileLoop { var: *var, from, to, step },
+            head,
+            products,
+            span: main.span,
+            tail,
+            exit: &agent.exit,
+            element,
+            b_major,
+            m_blocks,
+        })
+    }
+
+    /// Accumulator registers of one thread.
+    pub(crate) fn accumulators(&self, program: &Program) -> u32 {
+        self.m_blocks * program.tile.n / 2 * self.products.len() as u32
+    }
+
+    /// Registers that `setmaxnreg` leaves a producer and a consumer thread. Both splits add up
+    /// to what 384 threads start with.
+    pub(crate) fn registers(&self, program: &Program) -> (u32, u32) {
+        if self.accumulators(program) > 128 { (24, 240) } else { (40, 232) }
+    }
+}
+
+fn cta_agent(program: &Program) -> Result<&Agent, Error> {
+    let mut agents = program.agents.values().filter(|agent| agent.engine == Engine::Ctas);
+    let first = agents.next().ok_or_else(|| {
+        Error::unsupported(
+            Span::UNKNOWN,
+            format!("`{}` has no agent on CTAs", program.name),
+            "a Program without a mainloop needs no kernel",
+        )
+    })?;
+    match agents.next() {
+        None => Ok(first),
+        Some(second) => Err(Error::unsupported(
+            second.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span),
+            format!("agents `{}` and `{}` both run on CTAs", first.name, second.name),
+            "one agent of a kernel runs on CTAs; leave copies to a copy engine",
+        )),
+    }
+}
+
+/// What stands before the first statement that `found` accepts, and the rest.
+fn split(body: &[Stmt], found: impl Fn(&Op) -> bool) -> Option<(&[Stmt], &[Stmt])> {
+    body.iter().position(|stmt| found(&stmt.op)).map(|index| body.split_at(index))
+}
+
+/// Whether `op` is a loop with a mainloop directly in its body.
+fn holds_mainloop(op: &Op) -> bool {
+    match op {
+        Op::For { body, .. } => body.iter().any(|stmt| matches!(stmt.op, Op::Mainloop { .. })),
+        Op::Let { .. }
+        | Op::Row { .. }
+        | Op::If { .. }
+        | Op::Wait { .. }
+        | Op::FenceProxyAsync
+        | Op::Mainloop { .. }
+        | Op::Store { .. }
+        | Op::Sum { .. }
+        | Op::Signal { .. }
+        | Op::Copy { .. } => false,
+    }
+}
+
+/// The token of a mainloop anywhere in `body`.
+fn find_mainloop(body: &[Stmt]) -> Option<Span> {
+    body.iter().find_map(|stmt| match &stmt.op {
+        Op::Mainloop { .. } => Some(stmt.span),
+        Op::For { body, .. } | Op::If { body, .. } => find_mainloop(body),
+        Op::Let { .. }
+        | Op::Row { .. }
+        | Op::Wait { .. }
+        | Op::FenceProxyAsync
+        | Op::Store { .. }
+        | Op::Sum { .. }
+        | Op::Signal { .. }
+        | Op::Copy { .. } => None,
+    })
+}
+
+/// Whether `expr` is the same number on every tile.
+fn is_constant(program: &Program, expr: &Expr) -> bool {
+    match expr {
+        Expr::Int(_) | Expr::Sym(_) => true,
+        Expr::Var(var) => program.lets.iter().any(|(defined, _)| defined == var),
+        Expr::Bin(_, a, b) => is_constant(program, a) && is_constant(program, b),
+    }
+}
+
+/// The operand type, and how the right operands lie in memory.
+fn operands(
+    program: &Program,
+    products: &[Product],
+    span: Span,
+) -> Result<(Element, Major), Error> {
+    let [first, others @ ..] = products else {
+        return Err(Error::unsupported(span, "a mainloop without products", "write a `gemm`"));
+    };
+    if others.len() > 1 {
+        let message = format!("{} products in one mainloop, it takes 1 or 2", products.len());
+        return Err(Error::unsupported(span, message, "write another kernel for the others"));
+    }
+    if others.iter().any(|other| other.a != first.a) {
+        let help = "multiply one left operand by both right operands, or write two kernels";
+        return Err(Error::unsupported(span, "two products with different left operands", help));
+    }
+    if others.iter().any(|other| other.transposed != first.transposed) {
+        let help = "transpose both right operands or neither";
+        return Err(Error::unsupported(span, "one right operand of two is transposed", help));
+    }
+    let element = program.buffers[first.a.buffer].element;
+    for place in products.iter().flat_map(|product| [&product.a, &product.b]) {
+        let buffer = &program.buffers[place.buffer];
+        if buffer.element == Element::F32 {
+            let message =
+                format!("`{}` is f32, tensor cores multiply bf16 or f16 here", buffer.name);
+            return Err(Error::unsupported(span, message, "cast the operands to bf16 or f16"));
+        }
+        if buffer.element != element {
+            let message =
+                format!("`{}` is {}, the other operand is {element}", buffer.name, buffer.element);
+            return Err(Error::unsupported(span, message, "give both operands one element type"));
+        }
+        if place.at != At::Own {
+            let message = format!("`{}` is multiplied out of a peer's memory", buffer.name);
+            return Err(Error::unsupported(span, message, "copy it here first"));
+        }
+        if !buffer.planes.iter().all(|extent| matches!(extent, Expr::Int(_))) {
+            let message = format!("the number of planes of `{}` is not a literal", buffer.name);
+            return Err(Error::unsupported(
+                span,
+                message,
+                "keep operands in buffers of one or two planes",
+            ));
+        }
+    }
+    if !(is_constant(program, &first.a.cols.lo) && is_constant(program, &first.a.cols.hi)) {
+        let message = "the columns of the left operand differ from tile to tile";
+        return Err(Error::unsupported(span, message, "reduce over the same range on every tile"));
+    }
+    let major = if first.transposed { Major::K } else { Major::Mn };
+    Ok((element, major))
+}
+
+/// Blocks of 64 rows of one warpgroup, once the tile is known to fit.
+fn tile_blocks(
+    program: &Program,
+    products: &[Product],
+    b_major: Major,
+    span: Span,
+) -> Result<u32, Error> {
+    let tile = program.tile;
+    let refuse = |message: String, help: &str| Err(Error::unsupported(span, message, help));
+    let (rows, form) = match program.consumers {
+        Consumers::Cooperative => (GROUPS * MMA_M, "cooperative"),
+        Consumers::PingPong => (MMA_M, "ping-pong"),
+    };
+    if tile.m == 0 || !tile.m.is_multiple_of(rows) || tile.m > 256 {
+        let message = format!(
+            "tile rows of {form} consumers must be a multiple of {rows} up to 256, found {}",
+            tile.m
+        );
+        return refuse(message, "take tile = (128, 256, 64)");
+    }
+    if tile.n == 0 || !tile.n.is_multiple_of(8) || tile.n > 256 {
+        let message = format!("tile columns must be a multiple of 8 up to 256, found {}", tile.n);
+        return refuse(message, "take tile = (128, 256, 64)");
+    }
+    if tile.k == 0 || !tile.k.is_multiple_of(PANEL) {
+        let message = format!("the k-step must be a multiple of {PANEL}, found {}", tile.k);
+        return refuse(message, "take tile = (128, 256, 64)");
+    }
+    if program.stages < 2 {
+        let message = format!("stages must be at least 2, found {}", program.stages);
+        return refuse(message, "take stages = 4");
+    }
+    if b_major == Major::Mn && !tile.n.is_multiple_of(PANEL) {
+        let name = &program.buffers[products[0].b.buffer].name;
+        let message = format!(
+            "tile columns must be a multiple of {PANEL} where `{name}` is not transposed, found {}",
+            tile.n
+        );
+        return refuse(
+            message,
+            &format!("take such a tile, or store `{name}` as [n, k] and write `{name}.t()`"),
+        );
+    }
+    let m_blocks = match program.consumers {
+        Consumers::Cooperative => tile.m / GROUPS / MMA_M,
+        Consumers::PingPong => tile.m / MMA_M,
+    };
+    let accumulators = m_blocks * tile.n / 2 * products.len() as u32;
+    if accumulators > MAX_ACCUMULATORS {
+        let message = format!(
+            "tile {tile} with {} product(s) needs {accumulators} accumulators a thread, {MAX_ACCUMULATORS} fit",
+            products.len()
+        );
+        return refuse(message, "take fewer tile columns, or cooperative consumers");
+    }
+    let (needed, limit) = (Abi::of(program).shared.total, Target::Sm90a.shared_bytes());
+    if let Some(limit) = limit
+        && needed > limit
+    {
+        let message = format!(
+            "stages = {} needs {needed} bytes of shared memory, sm_90a has {limit}",
+            program.stages
+        );
+        return refuse(message, "take fewer stages");
+    }
+    Ok(m_blocks)
+}
+
+/// The index of a variable.
+pub(crate) fn index(var: VarId) -> usize {
+    var.index()
+}
