@@ -105,7 +105,7 @@ impl Launch<'_> {
             let what = "dynamic shared memory of the launch, in bytes";
             return Err(Error::OutOfRange { what, low: 0, high, found });
         }
-        let (high, found) = (u64::from(self.function.most_threads()?), u64::from(self.threads));
+        let (high, found) = (u64::from(self.function.most_threads()), u64::from(self.threads));
         if !(1..=high).contains(&found) {
             return Err(Error::OutOfRange { what: "threads of a CTA", low: 1, high, found });
         }

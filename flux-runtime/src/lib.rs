@@ -25,8 +25,17 @@
 //! the adoption of raw pointers and handles, whose lifetime nobody here can see, and the launch of
 //! a kernel, which may write wherever its arguments say.
 //!
-//! Nothing here waits without a limit, and nothing panics without a driver: each entry point
-//! begins with [`probe`] or takes a [`Device`], which only [`probe`] can lead to.
+//! # What may wait for the whole device
+//!
+//! Allocating, freeing (so dropping a buffer) and loading a module may wait until the device is
+//! idle. Between the launches of kernels that wait for each other, do none of them: the second
+//! kernel would not start before the first has given up. All other waits of this crate have a
+//! limit.
+//!
+//! # Without a driver
+//!
+//! Nothing panics: each entry point begins with [`probe`] or takes a [`Device`], which only
+//! [`probe`] can lead to.
 
 pub mod blas;
 

@@ -33,8 +33,9 @@ impl<'a> Span<'a> {
 
     /// The memory of a cudarc slice.
     ///
-    /// Work on it is ordered by its stream: use [`crate::Stream::from_cudarc`] with that stream, or
-    /// order the other stream by an [`crate::Event`].
+    /// Work on it, and giving it back, is ordered by its own stream: use
+    /// [`crate::Stream::from_cudarc`] with that stream, or order the other stream by an
+    /// [`crate::Event`], before the slice is dropped too.
     pub fn from_cudarc<T>(slice: &'a CudaSlice<T>) -> Span<'a> {
         let (address, _read) = slice.device_ptr(slice.stream());
         Span::new(address, slice.num_bytes() as u64)
@@ -83,7 +84,7 @@ pub(crate) fn within(
 /// Device memory. Zero bytes are fine: such a buffer has the address 0.
 ///
 /// `Drop` frees memory that was allocated here; the driver first waits for the work that uses it
-/// ("Memory management", `cuMemFree`).
+/// (CUDA driver API, "Memory management", `cuMemFree`).
 #[derive(Debug)]
 pub struct DeviceBuffer {
     device: Arc<Device>,

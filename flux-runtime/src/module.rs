@@ -97,9 +97,12 @@ impl Module {
         let result = unsafe { sys::cuFuncSetAttribute(raw, attribute, shared_bytes as c_int) };
         self.device.check("cuFuncSetAttribute", result)?;
         // SAFETY: as above.
-        let parameters = unsafe { parameter_sizes(raw) };
+        let parameters = unsafe { parameter_sizes(raw) }.map(Into::into);
         let module = self.clone();
-        Ok(Function { module, raw, name: name.into(), shared_bytes, parameters })
+        let (name, most_threads) = (name.into(), 0);
+        let function = Function { module, raw, name, shared_bytes, most_threads, parameters };
+        let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
+        Ok(Function { most_threads: function.attribute(attribute)?, ..function })
     }
 }
 
@@ -134,7 +137,8 @@ pub struct Function {
     raw: sys::CUfunction,
     name: Arc<str>,
     shared_bytes: u32,
-    parameters: Option<Vec<u64>>,
+    most_threads: u32,
+    parameters: Option<Arc<[u64]>>,
 }
 
 // SAFETY: a function handle may be used by any thread.
@@ -186,12 +190,8 @@ impl Function {
     }
 
     /// The most threads of a CTA.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Driver`].
-    pub fn most_threads(&self) -> Result<u32, Error> {
-        self.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
+    pub fn most_threads(&self) -> u32 {
+        self.most_threads
     }
 
     /// CTAs that fit on one SM.

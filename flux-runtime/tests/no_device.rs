@@ -2,7 +2,11 @@
 //!
 //! On a machine with a device, what these tests are about cannot be seen, and they say that.
 
-use flux_runtime::{Device, Error, probe};
+use flux_runtime::blas::{Blas, Gemm};
+use flux_runtime::{
+    Device, DeviceBuffer, Error, Event, Function, Heaps, HostBuffer, Module, Rendezvous, Stream,
+    TensorMap, probe,
+};
 use std::path::Path;
 use std::process::Command;
 
@@ -36,6 +40,14 @@ fn probing_gives_the_same_answer_each_time_and_on_each_thread() {
 }
 
 #[test]
+fn everything_may_be_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<(Device, DeviceBuffer, HostBuffer, Heaps)>();
+    shared::<(Stream, Event, Module, Function, TensorMap)>();
+    shared::<(Blas, Gemm, Rendezvous, Error)>();
+}
+
+#[test]
 fn opening_a_device_gives_the_probes_error() {
     match probe() {
         Ok(info) => {
@@ -53,11 +65,12 @@ fn opening_a_device_gives_the_probes_error() {
 
 #[test]
 fn a_machine_without_the_library_has_no_driver() {
-    let installed = ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia"]
-        .iter()
-        .any(|folder| has_library(Path::new(folder), 2));
-    if installed || std::env::var_os("LD_LIBRARY_PATH").is_some() {
-        println!("skipped: libcuda may be installed");
+    let system = ["/lib", "/usr/lib", "/usr/lib64", "/usr/local/cuda", "/usr/local/nvidia"];
+    let named = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    let installed = system.iter().any(|folder| has_library(Path::new(folder), 3))
+        || named.split(':').any(|folder| has_library(Path::new(folder), 0));
+    if installed {
+        println!("skipped: libcuda is installed");
         return;
     }
     assert_eq!(probe(), Err(Error::NoDriver));
