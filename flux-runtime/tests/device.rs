@@ -192,10 +192,11 @@ fn a_kernel_gets_its_tensor_maps() {
         return;
     }
     let stream = Stream::new(&device).unwrap();
+    let matrix = DeviceBuffer::alloc(&device, 200 * 144).unwrap();
     let maps: Vec<_> = [128, 64]
         .iter()
         .map(|&box_rows| {
-            let (element, address) = (ElementKind::Bf16, 0x7f00_0000_0000);
+            let (element, address) = (ElementKind::Bf16, matrix.address());
             let (rows, cols, pitch_bytes, box_cols) = (200, 72, 144, 64);
             let tensor = Tensor2d { element, address, rows, cols, pitch_bytes, box_rows, box_cols };
             TensorMap::encode_2d(&device, &tensor).unwrap()
