@@ -62,7 +62,7 @@ pub fn run(
         play.ranks.push(Rank { epoch: 0, running: Vec::new(), actors: 0 });
         play.start_next_launch(rank);
     }
-    play.to_the_end()
+    play.finish_all()
 }
 
 /// All ranks at some moment.
@@ -149,7 +149,7 @@ impl<'r> Play<'r, '_> {
         }
     }
 
-    fn to_the_end(&mut self) -> Result<(), Error> {
+    fn finish_all(&mut self) -> Result<(), Error> {
         while !self.actors.is_empty() {
             let ready: Vec<_> = (0..self.actors.len())
                 .filter(|&index| self.unmet(&self.actors[index]).is_none())

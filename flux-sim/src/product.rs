@@ -86,7 +86,7 @@ pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, threads: 
 /// that benchmarks of the executor compare with. `a` is `[m, k]`, `b` is `[n, k]`, `into` is
 /// `[m, n]`, all row-major. `false`, and nothing is written, where a length does not fit.
 pub fn baseline_product(into: &mut [f32], a: &[f32], b: &[f32], k: usize, threads: usize) -> bool {
-    let rows = |data: &[f32]| if k == 0 { 0 } else { data.len() / k };
+    let rows = |data: &[f32]| data.len().checked_div(k).unwrap_or(0);
     let (m, n) = (rows(a), rows(b));
     match (Matrix::new(a, m, k, k), Matrix::new(b, n, k, k)) {
         (Some(a), Some(b)) => multiply(into, a, b.t(), threads),

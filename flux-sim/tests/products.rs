@@ -4,6 +4,7 @@ mod common;
 
 use common::{Case, Form, problem};
 use flux_ir::{Element, Order, Schedule, Shape};
+use proptest::prelude::*;
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
 
@@ -53,7 +54,14 @@ fn every_world_and_shape(form: Form) {
     for world in WORLDS {
         for (index, shape) in SHAPES.into_iter().enumerate() {
             let element = Element::ALL[(index + world as usize) % 3];
-            check(form, element, (index + world as usize) % 2 == 0, &small(), shape, world);
+            check(
+                form,
+                element,
+                (index + world as usize).is_multiple_of(2),
+                &small(),
+                shape,
+                world,
+            );
         }
     }
 }
@@ -108,5 +116,23 @@ fn orders_chunks_and_tiles_change_no_bit() {
         for (m, n) in [(1, 1), (5, 3), (64, 64)] {
             check(form, Element::F32, false, &Schedule::host().tile(m, n, 16), shape, 3);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn any_product_is_exact(
+        form in prop::sample::select(Form::ALL.to_vec()),
+        element in prop::sample::select(Element::ALL.to_vec()),
+        transposed: bool,
+        (m, n, k) in (1..40_u32, 1..40_u32, 1..40_u32),
+        (tile_m, tile_n) in (1..20_u32, 1..20_u32),
+        chunk_rows in 1..10_u32,
+        world in 1..=6_u32,
+    ) {
+        let schedule = Schedule::host().tile(tile_m, tile_n, 16).chunk_rows(chunk_rows);
+        check(form, element, transposed, &schedule, Shape { m, n, k }, world);
     }
 }
