@@ -6,7 +6,7 @@ TEXT ?= The tiles that are ready go first, and nobody waits for the whole tensor
 export TEXT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-model test bless bench bundle device-test typos
+.PHONY: help demo demo-model test bless bench bundle device-test
 
 help:
 	@echo 'make demo          a tensor-parallel MLP block over four ranks of this machine   WORLD=host:8, WORLD=gpu:4'
@@ -28,6 +28,7 @@ demo-model:
 
 test:
 	@scripts/setup --tools
+	@scripts/fetch-model >/dev/null
 	@scripts/test
 
 bless:
@@ -45,7 +46,3 @@ bundle:
 
 device-test: bundle
 	.carry/bundle/run
-
-typos:
-	@scripts/setup --tools
-	target/tools/bin/typos
