@@ -26,7 +26,7 @@ mod schedule;
 mod signature;
 mod suggest;
 
-pub use body::parse_kernel;
+pub use body::{Reading, parse_kernel, read_kernel};
 pub use file::{FileKernel, read_file};
 pub use function::{Function, is_attribute};
 pub use module::{Module, ModuleItem, ModuleScope};

@@ -20,6 +20,8 @@ pub struct Module {
     pub name: Ident,
     /// The braces.
     pub body: Group,
+    /// Attributes and documentation written inside of them.
+    pub inner: Vec<Attribute>,
     /// What stands in them.
     pub items: Vec<ModuleItem>,
 }
@@ -48,12 +50,13 @@ impl Parse for Module {
                 "expected a module with its content in braces",
             ));
         }
-        let items = parse_items.parse2(body.stream())?;
-        Ok(Module { attrs, vis, mod_token, name, body, items })
+        let (inner, items) = parse_items.parse2(body.stream())?;
+        Ok(Module { attrs, vis, mod_token, name, body, inner, items })
     }
 }
 
-fn parse_items(input: ParseStream<'_>) -> syn::Result<Vec<ModuleItem>> {
+fn parse_items(input: ParseStream<'_>) -> syn::Result<(Vec<Attribute>, Vec<ModuleItem>)> {
+    let inner = input.call(Attribute::parse_inner)?;
     let mut items = Vec::new();
     while !input.is_empty() {
         let fork = input.fork();
@@ -71,7 +74,7 @@ fn parse_items(input: ParseStream<'_>) -> syn::Result<Vec<ModuleItem>> {
             Err(_) => items.push(ModuleItem::Unfinished(input.parse()?)),
         }
     }
-    Ok(items)
+    Ok((inner, items))
 }
 
 impl ToTokens for ModuleItem {

@@ -174,7 +174,7 @@ fn tensor_type(path: &syn::TypePath, written: bool) -> Result<ParamType, Diagnos
         };
         let place = match &segment.arguments {
             PathArguments::AngleBracketed(args) => {
-                args.args.first().map_or(span, |arg| position(arg))
+                args.args.first().map_or(span, position)
             }
             _ => span,
         };

@@ -66,6 +66,10 @@ impl<'a> Reader<'a> {
             }
         }
         if segments.len() == 1 || of_flux {
+            let known = self.functions.iter().any(|function| *function == last.ident);
+            if segments.len() == 1 && !known && function_names().any(|function| function == name) {
+                self.functions.push(last.ident.clone());
+            }
             if let Some(op) = unary_of(&name) {
                 return Bound::Callable(Callable::Unary(op));
             }

@@ -29,6 +29,24 @@ use syn::{Expr, ExprClosure, ExprForLoop, Pat, Stmt};
 /// user's token with what to write instead. A body that does not parse gives [`Rule::Syntax`],
 /// which rustc reports by itself.
 pub fn parse_kernel(function: &Function, scope: &ModuleScope) -> Result<Kernel, Diagnostics> {
+    read_kernel(function, scope).map(|reading| reading.kernel)
+}
+
+/// A kernel with what else its source said.
+#[derive(Debug)]
+pub struct Reading {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The functions of the language that it uses by their bare names, once each. Only the
+    /// compiler knows whether these names mean what was taken for granted.
+    pub functions: Vec<syn::Ident>,
+}
+
+/// As [`parse_kernel`], with the names it relied on.
+///
+/// # Errors
+/// Those of [`parse_kernel`].
+pub fn read_kernel(function: &Function, scope: &ModuleScope) -> Result<Reading, Diagnostics> {
     let (parameters, mut errors) = parse_signature(function);
     let statements = match &function.statements {
         Ok(statements) => statements,
@@ -54,7 +72,9 @@ pub fn parse_kernel(function: &Function, scope: &ModuleScope) -> Result<Kernel, 
         reader.names.push((name, bound));
     }
     let tile_loop = reader.kernel_body(statements, function);
-    reader.finish(function, tile_loop)
+    let functions = std::mem::take(&mut reader.functions);
+    let kernel = reader.finish(function, tile_loop)?;
+    Ok(Reading { kernel, functions })
 }
 
 /// What a name or an expression stands for.
@@ -114,8 +134,9 @@ struct Reader<'a> {
     inlining: Vec<String>,
     /// Closures being evaluated.
     closures: u32,
-    in_loop: bool,
     waits: Vec<Wait>,
+    /// Functions of the language used by their bare names.
+    functions: Vec<syn::Ident>,
 }
 
 impl<'a> Reader<'a> {
@@ -128,8 +149,8 @@ impl<'a> Reader<'a> {
             names: Vec::new(),
             inlining: Vec::new(),
             closures: 0,
-            in_loop: false,
             waits: Vec::new(),
+            functions: Vec::new(),
         }
     }
 
@@ -256,9 +277,7 @@ impl<'a> Reader<'a> {
                 );
             }
         }
-        self.in_loop = true;
         self.statements(&tile_loop.body.stmts);
-        self.in_loop = false;
         self.names.truncate(depth);
         output
     }

@@ -1,0 +1,300 @@
+//! What a kernel becomes: the user's function, token for token, and the struct that launches it.
+//!
+//! An editor looks for the user's tokens in the expansion, and rustc checks them there. So the
+//! function comes out whatever is wrong with it, and the struct keeps its shape for callers even
+//! while the kernel is being written.
+
+use crate::compile::Compiled;
+use crate::model::Model;
+use crate::report;
+use flux_ir::kernel::ParamType;
+use flux_ir::{Consumers, Element, Order, Schedule, Target, Transport};
+use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::Attribute;
+use syn::parse::Parser;
+
+/// `#[flux::kernel]`.
+pub(crate) fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut spans = SpanMap::of(item.clone());
+    spans.add(args.clone());
+    let function: Function = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            // An unfinished function has been reported by rustc; anything else is no function.
+            let known: Result<syn::Item, _> = syn::parse2(item.clone());
+            let report = known.is_ok().then(|| {
+                report::error(error.span(), "`#[flux::kernel]` makes a kernel of a function")
+            });
+            return quote!(#item #report);
+        }
+    };
+    let refused = refuse_arguments(args, "kernel");
+    let kernel = expand(Model::of(function, &ModuleScope::default()), &spans);
+    quote!(#kernel #refused)
+}
+
+/// `#[schedule(…)]` above `#[flux::kernel]` moves below it; without a kernel it is a mistake.
+pub(crate) fn schedule(args: TokenStream, item: TokenStream) -> TokenStream {
+    let Ok(mut function) = syn::parse2::<Function>(item.clone()) else {
+        let message = "`#[schedule(…)]` belongs to a kernel: a function under `#[flux::kernel]`";
+        let report = report::error(Span::call_site(), message);
+        return quote!(#item #report);
+    };
+    let Some(at) = function.attrs.iter().position(|attr| is_attribute(attr, "kernel")) else {
+        let name = function.name();
+        let message = format!(
+            "`#[schedule(…)]` belongs to a kernel, and `{name}` is none\
+             \n  = help: put `#[flux::kernel]` on it"
+        );
+        let report = report::error(Span::call_site(), &message);
+        return quote!(#item #report);
+    };
+    let attribute = Attribute::parse_outer.parse2(quote!(#[schedule(#args)]));
+    // Schedules keep their order: this one stood above all that follow the kernel's attribute.
+    function.attrs.splice(at + 1..at + 1, attribute.into_iter().flatten());
+    function.to_token_stream()
+}
+
+/// The macros take no arguments of their own.
+pub(crate) fn refuse_arguments(args: TokenStream, name: &str) -> Option<TokenStream> {
+    let first = args.into_iter().next()?;
+    let message = format!(
+        "`#[flux::{name}]` takes no arguments\
+         \n  = help: how a kernel runs is said by `#[schedule(sm_90a, tile = (128, 256, 64))]`"
+    );
+    Some(report::error(first.span(), &message))
+}
+
+/// A kernel's function and struct, and what is wrong with it.
+pub(crate) fn expand(model: Model, spans: &SpanMap) -> TokenStream {
+    let function = &model.function;
+    let name = &function.sig.ident;
+    let companion = companion(&model);
+    let guard = guard(&model);
+    let errors = report::errors(&model.errors, spans, name.span());
+    quote! {
+        #[allow(
+            dead_code,
+            clippy::too_many_arguments,
+            clippy::needless_pass_by_ref_mut,
+            reason = "a kernel is read and compiled, never called"
+        )]
+        #function
+        #companion
+        #guard
+        #errors
+    }
+}
+
+fn companion(model: &Model) -> TokenStream {
+    let Function { attrs, vis, sig, .. } = &model.function;
+    let name = &sig.ident;
+    let name_text = name.to_string();
+    let docs = attrs.iter().filter(|attr| attr.path().is_ident("doc") || attr.path().is_ident("cfg"));
+    let cfgs: Vec<_> = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
+    let text = model.kernel.as_ref().map(ToString::to_string).unwrap_or_default();
+    let schedules = model.schedules.iter().map(schedule_value);
+    let images = model.compiled.iter().map(|(index, compiled)| image(*index, compiled));
+    let parameters = model.parameters.iter().map(|parameter| {
+        let name = &parameter.name;
+        let ty = match parameter.ty {
+            Some(ParamType::Tensor { element, written, .. }) => {
+                let element = element_type(element);
+                let mutable = written.then(|| quote!(mut));
+                quote!(& #mutable ::flux::Tensor<#element>)
+            }
+            Some(ParamType::Scalar) => quote!(f32),
+            // Reported; until it is mended, callers keep their argument.
+            None => quote!(impl ::core::marker::Sized),
+        };
+        quote!(#name: #ty)
+    });
+    let arguments = model.parameters.iter().filter_map(|parameter| {
+        let name = &parameter.name;
+        let constructor = match parameter.ty? {
+            ParamType::Tensor { written: false, .. } => quote!(input),
+            ParamType::Tensor { written: true, .. } => quote!(output),
+            ParamType::Scalar => quote!(scalar),
+        };
+        Some(quote!(::flux::__private::Arg::#constructor(#name)))
+    });
+    quote! {
+        #(#docs)*
+        #[allow(non_camel_case_types, reason = "it bears the kernel's name")]
+        #vis struct #name {
+            kernel: ::flux::__private::Loaded,
+        }
+
+        #(#cfgs)*
+        #[allow(dead_code, clippy::too_many_arguments, reason = "callers take what they need")]
+        impl #name {
+            /// The kernel as it was compiled: Kernel IR, schedules and machine code.
+            #vis fn definition() -> &'static ::flux::Definition {
+                static DEFINITION: ::flux::Definition = ::flux::Definition {
+                    name: #name_text,
+                    file: ::core::file!(),
+                    text: #text,
+                    schedules: || ::std::vec![#(#schedules),*],
+                    images: &[#(#images),*],
+                };
+                &DEFINITION
+            }
+
+            /// Loads the kernel on `rank`, under the schedules it was compiled with.
+            ///
+            /// # Errors
+            /// Where the rank's device cannot run it.
+            #vis fn load(rank: &::flux::Rank) -> ::core::result::Result<Self, ::flux::Error> {
+                let kernel = ::flux::__private::Loaded::new(
+                    Self::definition(),
+                    rank,
+                    ::core::option::Option::None,
+                )?;
+                ::core::result::Result::Ok(Self { kernel })
+            }
+
+            /// Loads the kernel on `rank`, under another schedule.
+            ///
+            /// # Errors
+            /// Where the schedule does not fit the kernel or the device.
+            #vis fn load_with(
+                rank: &::flux::Rank,
+                schedule: &::flux::Schedule,
+            ) -> ::core::result::Result<Self, ::flux::Error> {
+                let kernel = ::flux::__private::Loaded::new(
+                    Self::definition(),
+                    rank,
+                    ::core::option::Option::Some(schedule),
+                )?;
+                ::core::result::Result::Ok(Self { kernel })
+            }
+
+            /// Runs the kernel once. Every rank of the world launches it with the same shape.
+            ///
+            /// # Errors
+            /// Shapes that do not fit, ranks that disagree, and what goes wrong on the way: an
+            /// output is then not to be used.
+            #vis fn launch(
+                &self,
+                #(#parameters),*
+            ) -> ::core::result::Result<(), ::flux::Error> {
+                self.kernel.launch(&mut [#(#arguments),*])
+            }
+        }
+
+        #(#cfgs)*
+        impl ::core::fmt::Debug for #name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.debug_struct(#name_text).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+fn element_type(element: Element) -> TokenStream {
+    match element {
+        Element::Bf16 => quote!(::flux::lang::bf16),
+        Element::F16 => quote!(::flux::lang::f16),
+        Element::F32 => quote!(f32),
+    }
+}
+
+fn image(index: usize, compiled: &Compiled) -> TokenStream {
+    let Compiled { entry, shared_bytes, fingerprint, ptx } = compiled;
+    quote! {
+        ::flux::__private::Image {
+            schedule: #index,
+            entry: #entry,
+            ptx: #ptx,
+            shared_bytes: #shared_bytes,
+            fingerprint: #fingerprint,
+        }
+    }
+}
+
+/// The expression that makes the schedule's value.
+fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
+    let Schedule { target, tile, stages, consumers, order: _, transport, chunk_rows, ctas } =
+        &syntax.schedule;
+    let target = match target {
+        Target::Host => quote!(host),
+        Target::Sm90a => quote!(sm_90a),
+    };
+    let (m, n, k) = (tile.m, tile.n, tile.k);
+    let consumers = match consumers {
+        Consumers::Cooperative => quote!(Cooperative),
+        Consumers::PingPong => quote!(PingPong),
+    };
+    let transport = match transport {
+        Transport::CopyEngine => quote!(CopyEngine),
+    };
+    let order = match &syntax.order {
+        OrderSyntax::Default => None,
+        OrderSyntax::BuiltIn(order) => built_in(order),
+        OrderSyntax::Custom { name, tokens, .. } => {
+            Some(quote!(::flux::Order::custom(#name, #tokens)))
+        }
+    };
+    let order = order.map(|order| quote!(.order(#order)));
+    let chunk_rows = chunk_rows.map(|rows| quote!(.chunk_rows(#rows)));
+    let ctas = ctas.map(|ctas| quote!(.ctas(#ctas)));
+    quote! {
+        ::flux::Schedule::#target()
+            .tile(#m, #n, #k)
+            .stages(#stages)
+            .consumers(::flux::Consumers::#consumers)
+            .transport(::flux::Transport::#transport)
+            #order
+            #chunk_rows
+            #ctas
+    }
+}
+
+fn built_in(order: &Order) -> Option<TokenStream> {
+    let variant = match order {
+        Order::RowMajor => quote!(RowMajor),
+        Order::ColumnMajor => quote!(ColumnMajor),
+        Order::Grouped(rows) => quote!(Grouped(#rows)),
+        Order::OwnShardFirst => quote!(OwnShardFirst),
+        Order::Arrival => quote!(Arrival),
+        Order::NextRankFirst => quote!(NextRankFirst),
+        Order::Xor => quote!(Xor),
+        Order::TwoNuma => quote!(TwoNuma),
+        // Written as the user wrote it, in `OrderSyntax::Custom`.
+        Order::Custom(_) => return None,
+    };
+    Some(quote!(::flux::Order::#variant))
+}
+
+/// Tokens do not tell whether `gelu` is the one of the language or another that the file defines
+/// or imports. Two function items have one type only if they are the same function, so rustc
+/// tells, at the user's token.
+fn guard(model: &Model) -> Option<TokenStream> {
+    if model.functions.is_empty() {
+        return None;
+    }
+    let checks = model.functions.iter().map(|function| {
+        let name = format_ident!("{function}", span = Span::call_site());
+        let lang = quote!(::flux::lang);
+        let generics = match function.to_string().as_str() {
+            "gemm" => {
+                let operand = quote!(&'static #lang::Global<f32>);
+                Some(quote!(::<f32, #operand, #operand>))
+            }
+            "max" | "min" => Some(quote!(::<#lang::Fragment, #lang::Fragment>)),
+            "cast" => Some(quote!(::<f32>)),
+            _ => None,
+        };
+        quote_spanned!(function.span()=> is_of_the_language(#lang::#name #generics, #function #generics);)
+    });
+    let cfgs = model.function.attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
+    Some(quote! {
+        #(#cfgs)*
+        const _: fn() = || {
+            fn is_of_the_language<T>(_: T, _: T) {}
+            #(#checks)*
+        };
+    })
+}

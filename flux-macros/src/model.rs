@@ -1,0 +1,96 @@
+//! What a kernel's tokens mean, before anything is generated.
+
+use crate::compile::{self, Compiled};
+use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule};
+use flux_syntax::{
+    Function, ModuleScope, Parameter, ScheduleSyntax, parse_schedules, parse_signature, position,
+    read_kernel,
+};
+
+/// A kernel as the macro knows it.
+pub(crate) struct Model {
+    /// The function, without the attributes that were read.
+    pub(crate) function: Function,
+    /// Its parameters, those of unknown type included.
+    pub(crate) parameters: Vec<Parameter>,
+    /// Its schedules; never empty.
+    pub(crate) schedules: Vec<ScheduleSyntax>,
+    /// Kernel IR, where the kernel was understood.
+    pub(crate) kernel: Option<Kernel>,
+    /// Functions of the language used by their bare names.
+    pub(crate) functions: Vec<syn::Ident>,
+    /// Compiled kernels, by schedule.
+    pub(crate) compiled: Vec<(usize, Compiled)>,
+    /// What is wrong.
+    pub(crate) errors: Diagnostics,
+}
+
+impl Model {
+    /// Reads, checks and compiles.
+    pub(crate) fn of(mut function: Function, scope: &ModuleScope) -> Self {
+        let mut errors = Diagnostics::new();
+        let name = position(&function.sig.ident);
+        let mut schedules = parse_schedules(&function.attrs).unwrap_or_else(|found| {
+            errors = found;
+            Vec::new()
+        });
+        if schedules.is_empty() {
+            schedules.push(ScheduleSyntax::default_at(name));
+        }
+        let (parameters, _) = parse_signature(&function);
+        let (kernel, functions) = match read_kernel(&function, scope) {
+            Ok(reading) => (Some(reading.kernel), reading.functions),
+            Err(found) => {
+                // rustc parses the body as well, and says so better.
+                errors.0.extend(found.0.into_iter().filter(|error| error.rule != Rule::Syntax));
+                (None, Vec::new())
+            }
+        };
+        function.attrs.retain(|attr| {
+            !flux_syntax::is_attribute(attr, "schedule") && !flux_syntax::is_attribute(attr, "kernel")
+        });
+        let mut model = Model {
+            function,
+            parameters,
+            schedules,
+            kernel,
+            functions,
+            compiled: Vec::new(),
+            errors,
+        };
+        if model.errors.is_empty() {
+            model.compile();
+        }
+        model
+    }
+
+    fn compile(&mut self) {
+        let Some(kernel) = &self.kernel else {
+            return;
+        };
+        for (index, schedule) in self.schedules.iter().enumerate() {
+            match compile::compile(kernel, &schedule.schedule) {
+                Ok(Some(compiled)) => self.compiled.push((index, compiled)),
+                Ok(None) => {}
+                Err(found) => {
+                    for error in found.0 {
+                        let error = placed(error, schedule);
+                        // What a kernel does wrong, it does wrong under every schedule.
+                        if !self.errors.0.contains(&error) {
+                            self.errors.push(error);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A finding on a schedule stands at the choice that it speaks of, which neither IR knows.
+fn placed(mut error: Diagnostic, schedule: &ScheduleSyntax) -> Diagnostic {
+    if matches!(error.rule, Rule::Schedule | Rule::Resources) || !error.span.is_known() {
+        let first = error.message.split([' ', ',']).next().unwrap_or_default().trim_matches('`');
+        error.span = schedule.place(first);
+    }
+    error
+}

@@ -1,0 +1,41 @@
+//! Findings to errors of rustc.
+
+use flux_ir::{Diagnostic, Diagnostics, Rule};
+use flux_syntax::SpanMap;
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+
+/// One `compile_error!` for each finding, at the user's token; `otherwise` where a finding has no
+/// place of its own.
+pub(crate) fn errors(found: &Diagnostics, spans: &SpanMap, otherwise: Span) -> TokenStream {
+    let error = |diagnostic: &Diagnostic| {
+        let span = spans.resolve(diagnostic.span).unwrap_or(otherwise);
+        error(span, &text_of(diagnostic))
+    };
+    found.0.iter().map(error).collect()
+}
+
+/// An error of rustc at `span`.
+pub(crate) fn error(span: Span, message: &str) -> TokenStream {
+    quote_spanned!(span=> ::core::compile_error! { #message })
+}
+
+/// The finding in the form in which rustc prints its own.
+fn text_of(diagnostic: &Diagnostic) -> String {
+    let mut text = diagnostic.message.clone();
+    for (span, note) in &diagnostic.notes {
+        text.push_str(&format!("\n  = note: {note}"));
+        if span.is_known() {
+            text.push_str(&format!(" (line {})", span.line));
+        }
+    }
+    if let Some(help) = &diagnostic.help {
+        text.push_str(&format!("\n  = help: {help}"));
+    }
+    match diagnostic.rule {
+        // These speak for themselves.
+        Rule::Language | Rule::Types | Rule::Syntax => {}
+        rule => text.push_str(&format!("\n  = rule: {rule}")),
+    }
+    text
+}

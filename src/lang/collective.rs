@@ -1,0 +1,185 @@
+//! Tensors whose rows are distributed over the ranks.
+//!
+//! A shard is `ceil(rows / world)` consecutive rows; the last shards may be smaller or empty.
+
+use super::{Element, Fragment, Never, Rows, Tile, Tiles};
+use std::marker::PhantomData;
+
+/// Rows that arrive from their owners: each rank has a row shard, and every rank reads all rows.
+///
+/// Nothing of it can be read before [`wait`](Gathered::wait), which yields rows that are
+/// [`Ready`] to be multiplied.
+///
+/// ```
+/// # use flux::prelude::*;
+/// #[flux::kernel]
+/// fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+///     for tile in c.tiles() {
+///         let a = a.wait(tile.rows());
+///         c.store(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// Without the wait it does not compile:
+///
+/// ```compile_fail
+/// # use flux::prelude::*;
+/// #[flux::kernel]
+/// fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+///     for tile in c.tiles() {
+///         c.store(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct Gathered<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Gathered<T> {
+    /// Waits until the tile's rows have arrived from their owners.
+    pub fn wait(&self, rows: Rows) -> Ready<T> {
+        let _ = rows;
+        match self.never {}
+    }
+}
+
+/// Rows of a [`Gathered`] tensor that have arrived: the left operand of [`gemm`](super::gemm).
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// Two products of the same rows: one wait.
+/// #[flux::kernel]
+/// fn swiglu(x: &Gathered<bf16>, w1: &Global<bf16>, w3: &Global<bf16>, y: &mut Global<bf16>) {
+///     for tile in y.tiles() {
+///         let x = x.wait(tile.rows());
+///         y.store(tile, silu(gemm(x, w1.t(), tile)) * gemm(x, w3.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[must_use = "rows are waited for to be multiplied: pass them to `gemm`"]
+#[derive(Debug)]
+pub struct Ready<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+// Derived, these would ask for `T: Copy`, which says nothing about the handle.
+impl<T> Clone for Ready<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ready<T> {}
+
+/// A row shard that its own rank alone reads: the residual of a [`Scattered`] output.
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// C = reduce_scatter(A · Bᵀ) + residual
+/// #[flux::kernel]
+/// fn gemm_rs_residual(
+///     a: &Global<bf16>,
+///     b: &Global<bf16>,
+///     residual: &Sharded<bf16>,
+///     c: &mut Scattered<bf16>,
+/// ) {
+///     for tile in c.tiles() {
+///         let total = c.reduce(tile, gemm(a, b.t(), tile));
+///         c.store(tile, total + residual.load(tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct Sharded<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Sharded<T> {
+    /// The tile of the rank's row shard of a matrix of the output's shape.
+    pub fn load(&self, tile: Tile) -> Fragment {
+        let _ = tile;
+        match self.never {}
+    }
+
+    /// The rank's shard of a vector over the rows, repeated on every column.
+    pub fn rows(&self, tile: Tile) -> Fragment {
+        let _ = tile;
+        match self.never {}
+    }
+}
+
+/// An output that is summed over the ranks: each contributes every tile, and each keeps the
+/// total of its own row shard.
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// C = reduce_scatter(A · Bᵀ)
+/// #[flux::kernel]
+/// fn gemm_rs(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
+///     for tile in c.tiles() {
+///         c.add(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct Scattered<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Scattered<T> {
+    /// The tiles of the whole output, those of other owners included.
+    pub fn tiles(&self) -> Tiles {
+        match self.never {}
+    }
+
+    /// Contributes a tile to the sum over the ranks, and stores the sum in the rows that this
+    /// rank owns. Contributions travel as `T` and are added in f32.
+    pub fn add(&mut self, tile: Tile, x: Fragment) {
+        let _ = (tile, x);
+        match self.never {}
+    }
+
+    /// Contributes a tile to the sum over the ranks, and yields that sum in the rows that this
+    /// rank owns: what is done with it is done there alone, and [`store`](Scattered::store)d.
+    ///
+    /// ```
+    /// # use flux::prelude::*;
+    /// /// The bias is added once, to the sum, and not by every rank.
+    /// #[flux::kernel]
+    /// fn row_parallel(
+    ///     x: &Global<bf16>,
+    ///     w: &Global<bf16>,
+    ///     bias: &Global<f32>,
+    ///     y: &mut Scattered<bf16>,
+    /// ) {
+    ///     for tile in y.tiles() {
+    ///         let total = y.reduce(tile, gemm(x, w.t(), tile));
+    ///         y.store(tile, total + bias.cols(tile));
+    ///     }
+    /// }
+    /// # fn main() {}
+    /// ```
+    #[must_use = "the sum over the ranks is lost unless it is stored"]
+    pub fn reduce(&mut self, tile: Tile, x: Fragment) -> Fragment {
+        let _ = (tile, x);
+        match self.never {}
+    }
+
+    /// Writes what was made of the sum over the ranks, in the rows that this rank owns, rounded
+    /// to `T`.
+    pub fn store(&mut self, tile: Tile, x: Fragment) {
+        let _ = (tile, x);
+        match self.never {}
+    }
+}

@@ -1,0 +1,65 @@
+//! The product of a tile.
+
+use super::{Element, Fragment, Gathered, Global, Ready, Tile, Transposed, sealed::Sealed};
+
+/// The tile of `a · b`, accumulated in f32.
+///
+/// `a` is `[m, k]`. `b` is `[k, n]`, or `[n, k]` as `b.t()`: both operands are then read along k,
+/// as weights of a linear layer are stored. The products of one kernel share their left operand.
+///
+/// ```
+/// # use flux::prelude::*;
+/// #[flux::kernel]
+/// fn product(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<f32>) {
+///     for tile in c.tiles() {
+///         c.store(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+pub fn gemm<T: Element, A: Left<T>, B: Right<T>>(a: A, b: B, tile: Tile) -> Fragment {
+    let _ = (a, b);
+    match tile.0 {}
+}
+
+/// Left operands of [`gemm`]: a [`&Global<T>`](Global), or rows of a [`Gathered`] tensor that are
+/// [`Ready`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the left operand of `gemm`",
+    label = "expected a `&Global<{T}>`, or rows of a `&Gathered<{T}>` after their wait"
+)]
+pub trait Left<T>: Sealed {}
+
+/// Right operands of [`gemm`]: a [`&Global<T>`](Global), as it is or [`Transposed`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the right operand of `gemm`",
+    label = "expected a `&Global<{T}>`, as it is or as `b.t()`"
+)]
+pub trait Right<T>: Sealed {}
+
+/// A tensor whose rows are all there. No [`Gathered`] tensor is: its rows arrive while the
+/// kernel runs.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be multiplied yet",
+    label = "its rows may still be in flight from a peer",
+    note = "wait for them first: `let a = a.wait(tile.rows());`"
+)]
+pub trait Arrived: Sealed {}
+
+impl<T> Sealed for &Global<T> {}
+impl<T> Sealed for Ready<T> {}
+impl<T> Sealed for &Ready<T> {}
+impl<T> Sealed for Transposed<T> {}
+impl<T> Sealed for &Transposed<T> {}
+impl<T> Sealed for Gathered<T> {}
+impl<T> Sealed for &Gathered<T> {}
+
+impl<T: Element> Left<T> for &Global<T> {}
+impl<T: Element> Left<T> for Ready<T> {}
+impl<T: Element> Left<T> for &Ready<T> {}
+// Never satisfied: it leads rustc to the sentence about what is missing.
+impl<T: Element> Left<T> for &Gathered<T> where Gathered<T>: Arrived {}
+
+impl<T: Element> Right<T> for &Global<T> {}
+impl<T: Element> Right<T> for Transposed<T> {}
+impl<T: Element> Right<T> for &Transposed<T> {}
