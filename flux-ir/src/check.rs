@@ -1,8 +1,38 @@
 //! The checker: what a Program must satisfy before it is compiled or run.
+//!
+//! | step | asks | rules |
+//! |---|---|---|
+//! | `structure` | does every name mean something, in this place | `types`, `bounds`, `signal-not-monotone` |
+//! | `resources` | does it fit the target | `schedule`, `resources` |
+//! | `arithmetic` | does index arithmetic stay in 31 bits on this launch | `bounds` |
+//! | `launch` | does this launch end, and write every output element once | all others |
+//!
+//! [`verify`] runs the last two on a family of small launches, [`Verified::check_launch`] on one
+//! exact launch. The run decides deadlock: control flow does not depend on data and signals only
+//! grow, so what an agent can do stays possible until it does it, and every maximal run does the
+//! same set of actions. If one run ends with every agent through, all do.
 
-use crate::diagnostic::Diagnostics;
+mod arithmetic;
+mod coverage;
+mod deadlock;
+mod family;
+mod launch;
+mod machine;
+mod regions;
+mod resources;
+mod structure;
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
-use crate::program::Program;
+use crate::program::{Op, Program, SignalId, Stmt, Update};
+use std::collections::HashSet;
+
+/// Consecutive launches that are run: the third is the first that needs credit for a buffer that
+/// two launches share in turn.
+pub const EPOCHS: u32 = 3;
+
+/// The largest world a Program runs on.
+pub const WORLD_LIMIT: u32 = 64;
 
 /// A Program that passed the checker. Only [`verify`] makes one, and only such a Program is
 /// compiled or run.
@@ -15,20 +45,86 @@ impl Verified {
         &self.0
     }
 
-    /// Checks one exact launch.
+    /// Checks one exact launch, [`EPOCHS`] times in a row on every rank.
     ///
     /// # Errors
-    /// Every rule the launch breaks.
+    /// Every rule the launch breaks. A launch whose index arithmetic leaves 31 bits, or whose
+    /// check would take too much memory or too many steps, is refused with the numbers.
     pub fn check_launch(&self, launch: Launch) -> Result<(), Diagnostics> {
-        let _ = launch;
-        Ok(())
+        let mut found = Findings::default();
+        launch::check(&self.0, launch, &mut found);
+        found.diagnostics.into_result(())
     }
 }
 
-/// Checks `program` on its own, and on a family of small launches.
+/// Checks `program` on its own, and on a family of small launches: worlds of 1, 2, 3, 4 and 8
+/// ranks, 1 to 3 CTAs, tiles whole, ragged and across shards, fewer rows than ranks.
 ///
 /// # Errors
-/// Every rule found broken.
+/// Every rule found broken, each once for every statement that breaks it.
 pub fn verify(program: Program) -> Result<Verified, Diagnostics> {
-    Ok(Verified(program))
+    let mut found = Findings { diagnostics: structure::check(&program), ..Findings::default() };
+    if found.diagnostics.is_empty() {
+        resources::check(&program, &mut found.diagnostics);
+        family::check(&program, &mut found);
+    }
+    found.diagnostics.into_result(Verified(program))
+}
+
+/// What was found, each rule once for every entry of the Program that breaks it.
+#[derive(Debug, Default)]
+struct Findings {
+    diagnostics: Diagnostics,
+    seen: HashSet<(Rule, usize)>,
+}
+
+impl Findings {
+    /// Adds what `diagnostic` makes, unless `rule` has been found broken by `entry` before.
+    fn once<T>(&mut self, rule: Rule, entry: &T, diagnostic: impl FnOnce() -> Diagnostic) {
+        if self.seen.insert((rule, std::ptr::from_ref(entry).addr())) {
+            self.diagnostics.push(diagnostic());
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.diagnostics.0.len()
+    }
+}
+
+/// Calls `visit` for every statement, nested ones and exits included.
+fn each_stmt<'p>(program: &'p Program, visit: &mut impl FnMut(&'p Stmt)) {
+    fn walk<'p>(body: &'p [Stmt], visit: &mut impl FnMut(&'p Stmt)) {
+        for stmt in body {
+            visit(stmt);
+            match &stmt.op {
+                Op::For { body, .. } | Op::If { body, .. } => walk(body, visit),
+                Op::Let { .. }
+                | Op::Row { .. }
+                | Op::Wait { .. }
+                | Op::FenceProxyAsync
+                | Op::Mainloop { .. }
+                | Op::Store { .. }
+                | Op::Sum { .. }
+                | Op::Signal { .. }
+                | Op::Copy { .. } => {}
+            }
+        }
+    }
+    for agent in program.agents.values() {
+        walk(&agent.body, visit);
+        walk(&agent.exit, visit);
+    }
+}
+
+/// The statements that raise an array, and how.
+fn raises(program: &Program, array: SignalId) -> Vec<(&Stmt, &Update)> {
+    let mut raises = Vec::new();
+    each_stmt(program, &mut |stmt| {
+        if let Op::Signal { signal, update, .. } = &stmt.op
+            && *signal == array
+        {
+            raises.push((stmt, update));
+        }
+    });
+    raises
 }

@@ -59,3 +59,5 @@ mod kernel;
 mod lex;
 mod program;
 mod write;
+
+pub(crate) use program::show_expr;

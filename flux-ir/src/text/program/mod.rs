@@ -3,3 +3,5 @@
 mod read;
 mod read_stmt;
 mod write;
+
+pub(crate) use write::show_expr;

@@ -30,6 +30,11 @@ impl fmt::Display for Program {
     }
 }
 
+/// An expression as the text form shows it, for messages.
+pub(crate) fn show_expr(program: &Program, expr: &Expr) -> String {
+    Writer { program, seen: Vec::new(), out: String::new() }.expr(expr)
+}
+
 struct Writer<'p> {
     program: &'p Program,
     /// Variables in the order of first appearance in `out`.

@@ -1,0 +1,43 @@
+//! The launches every Program is checked on before it is compiled: few tiles, every kind of edge.
+
+use super::{Findings, launch};
+use crate::eval::Launch;
+use crate::program::Program;
+use crate::tile::Shape;
+
+/// Worlds of the family.
+const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
+
+/// CTAs of a rank: one that does all tiles in turn, and grids that split them evenly and not.
+const CTAS: [u32; 3] = [1, 2, 3];
+
+/// Checks `program` on the family. Needs a sound structure.
+pub(super) fn check(program: &Program, found: &mut Findings) {
+    for launch in family(program) {
+        launch::check(program, launch, found);
+    }
+}
+
+/// Shapes in units of the tile, each for every world and grid:
+///
+/// | rows | what they bring about |
+/// |---|---|
+/// | 1 | fewer rows than ranks: most shards are empty |
+/// | tile + 1 | a ragged last tile, tiles across shards, a short last shard |
+/// | half a tile a rank, less 1 | one tile across two shards, a ragged last shard |
+/// | a tile a rank | shards of whole tiles |
+///
+/// Two tile columns, the second ragged, make a row of tiles more than one tile; the reduction is
+/// one element or a ragged number of k-steps, which changes nothing but extents.
+fn family(program: &Program) -> impl Iterator<Item = Launch> {
+    let tile = program.tile;
+    WORLDS.into_iter().flat_map(move |world| {
+        let mut rows = vec![1, tile.m + 1, (world * tile.m / 2).max(2) - 1, world * tile.m];
+        rows.sort_unstable();
+        rows.dedup();
+        rows.into_iter().flat_map(move |m| {
+            let (n, k) = if m == 1 { (1, 1) } else { (tile.n + 1, tile.k + 1) };
+            CTAS.into_iter().map(move |ctas| Launch { shape: Shape { m, n, k }, world, ctas })
+        })
+    })
+}

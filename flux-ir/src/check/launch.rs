@@ -1,0 +1,174 @@
+//! Checks one launch: whether it can be run at all, then the run itself.
+
+use super::machine::{Actor, Machine};
+use super::{EPOCHS, Findings, WORLD_LIMIT, arithmetic};
+use crate::diagnostic::{Diagnostic, Rule};
+use crate::eval::{Launch, RankView};
+use crate::order::OrderError;
+use crate::program::{Agent, BufferKind, Engine, Program};
+use crate::span::Span;
+
+/// Bytes the run of a launch may take: tables, signals, rectangles and actors.
+const MEMORY_LIMIT: u64 = 1 << 30;
+
+/// The largest grid: far above any device's.
+const CTA_LIMIT: u32 = 1 << 16;
+
+/// Steps the run of a launch may take; some minutes, where a real launch takes milliseconds.
+const STEP_LIMIT: u64 = 1 << 33;
+
+/// The launch in words.
+pub(super) fn describe(launch: Launch) -> String {
+    let Launch { shape, world, ctas } = launch;
+    let (ranks, grid) =
+        (if world == 1 { "rank" } else { "ranks" }, if ctas == 1 { "" } else { "s" });
+    format!("in a launch of {shape} on {world} {ranks} with {ctas} CTA{grid} each")
+}
+
+/// Checks `launch`. Needs a sound structure.
+pub(super) fn check(program: &Program, launch: Launch, found: &mut Findings) {
+    let before = found.count();
+    let admitted = admit(program, launch, found);
+    if !admitted || found.count() > before {
+        return;
+    }
+    let mut views = Vec::with_capacity(launch.world as usize);
+    for rank in 0..launch.world {
+        match RankView::new(program, launch, rank) {
+            Ok(view) => views.push(view),
+            Err(error) => return refuse_order(program, launch, rank, &error, found),
+        }
+    }
+    declarations(&views, found);
+    if found.count() == before {
+        Machine::new(&views, found).run();
+    }
+}
+
+/// Whether the launch is one that can be run: a world, a grid, and numbers that stay small.
+/// A launch without output elements does nothing, and is not run.
+fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
+    let Launch { shape, world, ctas } = launch;
+    let before = found.count();
+    let mut refuse = |message: String| {
+        found.once(Rule::Bounds, program, || {
+            Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message)
+                .note(Span::UNKNOWN, describe(launch))
+        });
+    };
+    if !(1..=WORLD_LIMIT).contains(&world) {
+        refuse(format!("expected a world of 1 to {WORLD_LIMIT} ranks, found {world}"));
+    }
+    if !(1..=CTA_LIMIT).contains(&ctas) {
+        refuse(format!("expected 1 to {CTA_LIMIT} CTAs, found {ctas}"));
+    }
+    for (name, extent) in [("M", shape.m), ("N", shape.n), ("K", shape.k)] {
+        if extent > i32::MAX as u32 {
+            refuse(format!("expected {name} below 2147483648, found {extent}"));
+        }
+    }
+    let across = |extent: u32, tile: u32| u64::from(extent.div_ceil(tile));
+    let tiles = across(shape.m, program.tile.m) * across(shape.n, program.tile.n);
+    if tiles > i32::MAX as u64 {
+        refuse(format!("expected fewer than 2147483648 tiles, found {tiles}"));
+    }
+    if tiles == 0 || found.count() > before {
+        return false;
+    }
+    let (mut steps, mut bytes) = (0u64, 0u64);
+    for rank in 0..world {
+        let size = arithmetic::check(program, launch, rank, found);
+        steps = steps.saturating_add(size.steps.saturating_mul(EPOCHS.into()));
+        bytes = bytes.saturating_add(memory(program, launch, tiles, size.signals));
+    }
+    if found.count() > before {
+        return false;
+    }
+    for (taken, limit, unit) in [(bytes, MEMORY_LIMIT, "bytes"), (steps, STEP_LIMIT, "steps")] {
+        if taken > limit {
+            let message = format!("the check would take {taken} {unit}, expected at most {limit}");
+            found.once(Rule::Bounds, program, || {
+                Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message)
+                    .note(Span::UNKNOWN, describe(launch))
+            });
+        }
+    }
+    found.count() == before
+}
+
+/// Bytes the run takes for one rank, at most.
+fn memory(program: &Program, launch: Launch, tiles: u64, signals: u64) -> u64 {
+    let outputs = program.buffers.values().filter(|b| b.kind == BufferKind::Output).count() as u64;
+    let actors = program.agents.values().map(|agent| u64::from(bodies(agent, launch)) + 1);
+    let actor = 8 * program.vars.len() + size_of::<Actor<'_, '_>>();
+    let actors = actors.sum::<u64>() * actor as u64;
+    // A row is 16 bytes and 8 while the order is evaluated; a write is a rectangle, a statement
+    // and a mark.
+    let tables = 24 * tiles * program.tables.len() as u64;
+    let written = 32 * tiles * outputs * u64::from(EPOCHS);
+    signals.saturating_mul(4).saturating_add(actors + tables + written)
+}
+
+/// How many CTAs or engines run an agent's body on one rank.
+pub(super) fn bodies(agent: &Agent, launch: Launch) -> u32 {
+    match agent.engine {
+        Engine::CopyEngine => 1,
+        Engine::Ctas => launch.ctas,
+    }
+}
+
+fn refuse_order(
+    program: &Program,
+    launch: Launch,
+    rank: u32,
+    error: &OrderError,
+    found: &mut Findings,
+) {
+    found.once(Rule::OrderNotPermutation, program, || {
+        let help = match error {
+            OrderError::NoFunction(_) => "give the schedule the order as a function",
+            OrderError::OutOfGrid { .. } | OrderError::VisitedTwice { .. } => {
+                "an order has to visit each tile of the grid once, whatever the grid"
+            }
+        };
+        Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, error.to_string())
+            .note(Span::UNKNOWN, format!("on rank {rank}, {}", describe(launch)))
+            .help(help)
+    });
+}
+
+/// Whether all ranks agree on the workspace, and tables are as long as declared.
+fn declarations(views: &[RankView<'_>], found: &mut Findings) {
+    let (program, launch) = (views[0].program, views[0].launch);
+    for (rank, view) in views.iter().enumerate() {
+        let mut differs = |name: &str, entry: Span| {
+            let message = format!("`%{name}` is larger on rank {rank} than on rank 0, or smaller");
+            found.once(Rule::Bounds, &program.buffers, || {
+                Diagnostic::new(Rule::Bounds, entry, message)
+                    .note(Span::UNKNOWN, describe(launch))
+                    .help("workspace lies at the same offset on every rank: leave `rank` out")
+            });
+        };
+        for (id, buffer) in program.buffers.iter() {
+            if buffer.kind == BufferKind::Symmetric && view.extent(id) != views[0].extent(id) {
+                differs(&buffer.name, buffer.span);
+            }
+        }
+        for (id, signal) in program.signals.iter() {
+            if view.signal_len(id) != views[0].signal_len(id) {
+                differs(&signal.name, Span::UNKNOWN);
+            }
+        }
+        for (id, table) in program.tables.iter() {
+            let (declared, rows) = (view.constant(&table.len), view.table(id).len());
+            if declared != rows as i64 {
+                found.once(Rule::Bounds, table, || {
+                    let message =
+                        format!("`%{}` is declared with {declared} rows, has {rows}", table.name);
+                    Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message)
+                        .note(Span::UNKNOWN, describe(launch))
+                });
+            }
+        }
+    }
+}

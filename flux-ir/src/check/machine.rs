@@ -1,0 +1,444 @@
+//! Runs one launch on all ranks, several times in a row: no data, only who waits for whom and
+//! who writes what.
+//!
+//! Actors are the CTAs and copy engines of all ranks, and the exits of their agents. The run is
+//! greedy: an actor goes on until a signal it waits for is too small, and is woken by the raise
+//! that makes it large enough. Cost is linear in events; memory holds the tables, the signals
+//! and one rectangle per write to an output.
+
+use super::coverage::{Coverage, Fault};
+use super::launch::{bodies, describe};
+use super::regions::Regions;
+use super::{EPOCHS, Findings, deadlock};
+use crate::arena::Handle;
+use crate::diagnostic::{Diagnostic, Rule};
+use crate::eval::{Action, AgentRun, Change, Event, Launch, RankView, Region};
+use crate::program::{AgentId, BufferKind, Program, SignalId, Stmt};
+use crate::span::Span;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// An actor of one rank: a CTA or a copy engine of an agent, or the agent's exit.
+#[derive(Debug)]
+pub(super) struct Actor<'a, 'p> {
+    pub(super) rank: u32,
+    pub(super) agent: AgentId,
+    /// The CTA; `None` for the exit.
+    pub(super) cta: Option<u32>,
+    /// What is left of the launch at hand; `None` before it starts and after it ends.
+    pub(super) run: Option<AgentRun<'a, 'p>>,
+    pub(super) blocked: Option<Blocked<'p>>,
+}
+
+/// A wait that has not ended.
+#[derive(Debug, Clone)]
+pub(super) struct Blocked<'p> {
+    pub(super) stmt: &'p Stmt,
+    pub(super) signal: SignalId,
+    /// The slots that have not been seen at the target.
+    pub(super) slots: Range<u32>,
+    pub(super) target: i64,
+}
+
+/// A rank's progress.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// The launch at hand, from 1; `EPOCHS + 1` when all are over.
+    pub(super) epoch: u32,
+    /// Bodies of each agent that are not through.
+    pub(super) bodies: Vec<u32>,
+    /// Agents that are not through, their exits included.
+    agents: usize,
+}
+
+pub(super) struct Machine<'a, 'p> {
+    pub(super) views: &'a [RankView<'p>],
+    pub(super) program: &'p Program,
+    pub(super) launch: Launch,
+    pub(super) actors: Vec<Actor<'a, 'p>>,
+    /// The actors of a rank: so many, and of each agent the first one's place among them.
+    each: usize,
+    first: Vec<usize>,
+    pub(super) ranks: Vec<Progress>,
+    /// Every signal of every rank, and where each (rank, array) begins.
+    pub(super) signals: Vec<u32>,
+    bases: Vec<usize>,
+    waiting: HashMap<usize, Vec<(i64, usize)>>,
+    ready: Vec<usize>,
+    /// Which actor sets a slot.
+    setters: HashMap<usize, (usize, &'p Stmt)>,
+    regions: Regions<'a, 'p>,
+    /// By rank, epoch and output.
+    coverages: Vec<Coverage<'p>>,
+    outputs: Vec<Option<usize>>,
+    found: &'a mut Findings,
+    before: usize,
+}
+
+impl<'a, 'p> Machine<'a, 'p> {
+    /// `views` are those of all ranks of a launch.
+    pub(super) fn new(views: &'a [RankView<'p>], found: &'a mut Findings) -> Self {
+        let (program, launch) = (views[0].program, views[0].launch);
+        let mut machine = Machine {
+            views,
+            program,
+            launch,
+            actors: Vec::new(),
+            each: 0,
+            first: Vec::new(),
+            ranks: Vec::new(),
+            signals: Vec::new(),
+            bases: vec![0],
+            waiting: HashMap::new(),
+            ready: Vec::new(),
+            setters: HashMap::new(),
+            regions: Regions::new(views),
+            coverages: Vec::new(),
+            outputs: Vec::new(),
+            before: found.count(),
+            found,
+        };
+        machine.place_actors();
+        let mut end = 0;
+        for view in views {
+            for signal in program.signals.handles() {
+                end += view.signal_len(signal) as usize;
+                machine.bases.push(end);
+            }
+        }
+        machine.signals = vec![0; end];
+        machine.place_outputs();
+        machine
+    }
+
+    fn place_actors(&mut self) {
+        for rank in 0..self.launch.world {
+            for (agent, entry) in self.program.agents.iter() {
+                if rank == 0 {
+                    self.first.push(self.actors.len());
+                }
+                let ctas = (0..bodies(entry, self.launch)).map(Some).chain([None]);
+                let actors = ctas.map(|cta| Actor { rank, agent, cta, run: None, blocked: None });
+                self.actors.extend(actors);
+            }
+            if rank == 0 {
+                self.each = self.actors.len();
+            }
+            self.ranks.push(Progress { epoch: 0, bodies: Vec::new(), agents: 0 });
+        }
+    }
+
+    fn place_outputs(&mut self) {
+        let mut count = 0;
+        for buffer in self.program.buffers.values() {
+            let output = (buffer.kind == BufferKind::Output).then_some(count);
+            count += usize::from(output.is_some());
+            self.outputs.push(output);
+        }
+        for view in self.views {
+            for _ in 0..EPOCHS {
+                for (id, buffer) in self.program.buffers.iter() {
+                    if buffer.kind == BufferKind::Output {
+                        let first = view.first_row(id, view.rank);
+                        let tile = self.program.tile;
+                        self.coverages.push(Coverage::new(view.extent(id), first, tile));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs all launches and reports what is wrong with them.
+    pub(super) fn run(mut self) {
+        for rank in 0..self.ranks.len() {
+            self.next_launch(rank);
+        }
+        while let Some(actor) = self.ready.pop() {
+            self.advance(actor);
+        }
+        if self.found.count() > self.before {
+            return;
+        }
+        if self.actors.iter().any(|actor| actor.blocked.is_some()) {
+            let found = deadlock::explain(&self);
+            for (stmt, diagnostic) in found {
+                self.found.once(diagnostic.rule, stmt, || diagnostic);
+            }
+            return;
+        }
+        self.report_coverage();
+    }
+
+    /// Position of a slot among all signals.
+    pub(super) fn slot(&self, rank: u32, signal: SignalId, slot: u32) -> usize {
+        self.bases[rank as usize * self.program.signals.len() + signal.index()] + slot as usize
+    }
+
+    fn actor(&self, rank: usize, agent: AgentId, cta: u32) -> usize {
+        rank * self.each + self.first[agent.index()] + cta as usize
+    }
+
+    /// The exit of an agent.
+    fn exit_actor(&self, rank: usize, agent: AgentId) -> usize {
+        self.actor(rank, agent, bodies(&self.program.agents[agent], self.launch))
+    }
+
+    fn next_launch(&mut self, rank: usize) {
+        let epoch = self.ranks[rank].epoch + 1;
+        let agents = &self.program.agents;
+        self.ranks[rank] = Progress {
+            epoch,
+            bodies: agents.values().map(|agent| bodies(agent, self.launch)).collect(),
+            agents: agents.len(),
+        };
+        if epoch > EPOCHS {
+            return;
+        }
+        for (agent, entry) in agents.iter() {
+            for cta in 0..bodies(entry, self.launch) {
+                let actor = self.actor(rank, agent, cta);
+                self.actors[actor].run = Some(self.views[rank].agent(agent, cta, epoch));
+                self.ready.push(actor);
+            }
+        }
+    }
+
+    /// Runs an actor until it blocks or is through.
+    fn advance(&mut self, index: usize) {
+        if let Some(blocked) = self.actors[index].blocked.take()
+            && !self.pass(index, blocked)
+        {
+            return;
+        }
+        let Some(mut run) = self.actors[index].run.take() else { return };
+        loop {
+            let event = run.next();
+            if let Some(stmt) = run.take_escape() {
+                self.escaped(index, stmt);
+            }
+            let Some(event) = event else { break };
+            if !self.perform(index, event) {
+                self.actors[index].run = Some(run);
+                return;
+            }
+        }
+        self.finish(index);
+    }
+
+    /// Whether the wait has ended. Where it has not, the actor is left waiting.
+    fn pass(&mut self, index: usize, mut blocked: Blocked<'p>) -> bool {
+        let rank = self.actors[index].rank;
+        while let Some(slot) = blocked.slots.next() {
+            let at = self.slot(rank, blocked.signal, slot);
+            if i64::from(self.signals[at]) < blocked.target {
+                blocked.slots.start = slot;
+                self.waiting.entry(at).or_default().push((blocked.target, index));
+                self.actors[index].blocked = Some(blocked);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn finish(&mut self, index: usize) {
+        let Actor { rank, agent, cta, .. } = self.actors[index];
+        let at = rank as usize;
+        if cta.is_some() {
+            self.ranks[at].bodies[agent.index()] -= 1;
+            if self.ranks[at].bodies[agent.index()] == 0 {
+                let exit = self.exit_actor(at, agent);
+                let epoch = self.ranks[at].epoch;
+                self.actors[exit].run = Some(self.views[at].exit(agent, epoch));
+                self.ready.push(exit);
+            }
+            return;
+        }
+        self.ranks[at].agents -= 1;
+        if self.ranks[at].agents == 0 {
+            self.next_launch(at);
+        }
+    }
+
+    /// Does what an event says; `false` where it is a wait that has not ended.
+    fn perform(&mut self, index: usize, event: Event<'p>) -> bool {
+        let (rank, stmt) = (self.actors[index].rank, event.stmt);
+        let fault = match event.action {
+            Action::Wait { signal, slots, target, scope: _ } => {
+                let len = self.views[rank as usize].signal_len(signal);
+                if slots.end > len && !slots.is_empty() {
+                    let name = &self.program.signals[signal].name;
+                    let fault = format!("waits for slots {slots:?} of `%{name}`, which has {len}");
+                    self.fault(index, stmt, Rule::Bounds, fault);
+                    return true;
+                }
+                if target <= 0 {
+                    return true;
+                }
+                return self.pass(index, Blocked { stmt, signal, slots, target });
+            }
+            Action::FenceProxyAsync => Ok(()),
+            Action::Mainloop { products } => self.regions.mainloop(&event.tile, &products),
+            Action::Store { to, value } => {
+                let to = to_tile(to, &event.tile.rows, &event.tile.cols);
+                let checked = self.regions.inside(&to).and(self.regions.operands(rank, value, &to));
+                if checked.is_ok() {
+                    self.write(index, stmt, &to);
+                }
+                checked
+            }
+            Action::Sum { own, from } => self.regions.sum(rank, own, &from),
+            Action::Signal { rank, signal, slot, change, scope: _, after: _ } => {
+                self.raise(index, stmt, (rank, signal, slot), change)
+            }
+            Action::Copy { from, to } => {
+                let checked = self.regions.copy(&from, &to);
+                if checked.is_ok() {
+                    self.write(index, stmt, &to);
+                }
+                checked
+            }
+        };
+        if let Err((rule, what)) = fault {
+            self.fault(index, stmt, rule, what);
+        }
+        true
+    }
+
+    fn raise(
+        &mut self,
+        index: usize,
+        stmt: &'p Stmt,
+        (rank, signal, slot): (u32, SignalId, u32),
+        change: Change,
+    ) -> Result<(), (Rule, String)> {
+        let name = &self.program.signals[signal].name;
+        let Some(view) = self.views.get(rank as usize) else {
+            let fault = format!("raises `%{name}` on rank {rank}");
+            return Err((Rule::Bounds, fault));
+        };
+        let len = view.signal_len(signal);
+        if slot >= len {
+            let fault = format!("raises slot {slot} of `%{name}`, which has {len}");
+            return Err((Rule::Bounds, fault));
+        }
+        let at = self.slot(rank, signal, slot);
+        let old = self.signals[at];
+        let new = match change {
+            Change::Add(count) => old.saturating_add(count),
+            Change::Set(value) => {
+                let setter = self.setters.entry(at).or_insert((index, stmt)).0;
+                if value < old || setter != index {
+                    let why = if setter == index {
+                        format!("sets it to {value} when it is {old}")
+                    } else {
+                        let other = self.actors[setter].name(self.program);
+                        format!("sets it, as {other} does: their order is open")
+                    };
+                    let fault = format!("`%{name}[{slot}]` of rank {rank}: {why}");
+                    return Err((Rule::SignalNotMonotone, fault));
+                }
+                value
+            }
+        };
+        if new > i32::MAX as u32 {
+            let fault = format!("raises `%{name}[{slot}]` to {new}, beyond 31 bits");
+            return Err((Rule::Bounds, fault));
+        }
+        self.signals[at] = new;
+        if let Some(waiting) = self.waiting.get_mut(&at) {
+            let ready = &mut self.ready;
+            waiting.retain(|&(target, actor)| {
+                let waits = target > i64::from(new);
+                if !waits {
+                    ready.push(actor);
+                }
+                waits
+            });
+            if waiting.is_empty() {
+                self.waiting.remove(&at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what is written of an output.
+    fn write(&mut self, index: usize, stmt: &'p Stmt, to: &Region) {
+        let Some(output) = self.outputs[to.buffer.index()].filter(|_| !to.is_empty()) else {
+            return;
+        };
+        let epoch = self.ranks[self.actors[index].rank as usize].epoch;
+        let outputs = self.coverages.len() / (self.views.len() * EPOCHS as usize);
+        let launch = to.rank as usize * EPOCHS as usize + epoch as usize - 1;
+        let rows = self.regions.memory_rows(to);
+        self.coverages[launch * outputs + output].add(rows, to.cols.clone(), stmt);
+    }
+
+    fn escaped(&mut self, index: usize, stmt: &'p Stmt) {
+        let what = "names an index that is negative, too large, or outside of its table or plane";
+        self.fault(index, stmt, Rule::Bounds, what.into());
+    }
+
+    fn fault(&mut self, index: usize, stmt: &'p Stmt, rule: Rule, what: String) {
+        let actor = &self.actors[index];
+        let (program, launch) = (self.program, self.launch);
+        let epoch = self.ranks[actor.rank as usize].epoch;
+        self.found.once(rule, stmt, || {
+            Diagnostic::new(rule, stmt.span, format!("{} {what}", actor.name(program)))
+                .note(Span::UNKNOWN, format!("{}, launch {epoch} of a row", describe(launch)))
+        });
+    }
+
+    fn report_coverage(&mut self) {
+        let outputs: Vec<_> = self.program.buffers.iter().collect();
+        let outputs: Vec<_> =
+            outputs.into_iter().filter(|(_, b)| b.kind == BufferKind::Output).collect();
+        for (index, coverage) in self.coverages.iter().enumerate() {
+            let Some(fault) = coverage.fault() else { continue };
+            let (id, buffer) = outputs[index % outputs.len()];
+            let rank = index / outputs.len() / EPOCHS as usize;
+            let epoch = index / outputs.len() % EPOCHS as usize + 1;
+            let first = self.views[rank].first_row(id, rank as u32);
+            let at = |row: u32, col: u32| {
+                format!("element ({}, {col}) of `%{}` on rank {rank}", row + first, buffer.name)
+            };
+            let launch = format!("{}, launch {epoch} of a row", describe(self.launch));
+            match fault {
+                Fault::Twice { row, col, stmts: [one, two] } => {
+                    self.found.once(Rule::WrittenTwice, two, || {
+                        let message = format!("{} is written twice", at(row, col));
+                        Diagnostic::new(Rule::WrittenTwice, two.span, message)
+                            .note(one.span, "first here")
+                            .note(Span::UNKNOWN, launch)
+                    });
+                }
+                Fault::Never { row, col } => {
+                    self.found.once(Rule::NeverWritten, buffer, || {
+                        let message = format!("{} is never written", at(row, col));
+                        Diagnostic::new(Rule::NeverWritten, buffer.span, message)
+                            .note(Span::UNKNOWN, launch)
+                            .help("every element of an output has to be stored in each launch")
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Actor<'_, '_> {
+    /// `rank 1, cta 0 of gemm`, or the exit of it.
+    pub(super) fn name(&self, program: &Program) -> String {
+        let agent = &program.agents[self.agent];
+        let what = match (self.cta, agent.engine) {
+            (None, _) => "the exit".into(),
+            (Some(cta), crate::program::Engine::Ctas) => format!("cta {cta}"),
+            (Some(_), crate::program::Engine::CopyEngine) => "the copy engine".into(),
+        };
+        format!("rank {}, {what} of `{}`", self.rank, agent.name)
+    }
+}
+
+/// The part of `to` that lies in the tile.
+fn to_tile(to: Region, rows: &Range<u32>, cols: &Range<u32>) -> Region {
+    let cut = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start)..a.end.min(b.end);
+    Region { rows: cut(&to.rows, rows), cols: cut(&to.cols, cols), ..to }
+}

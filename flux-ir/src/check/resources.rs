@@ -1,0 +1,167 @@
+//! What a target has room for: tile extents, registers, shared memory.
+
+use crate::abi::{self, Abi, SWIZZLE_BYTES};
+use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
+use crate::element::Element;
+use crate::program::{Engine, Op, Program, Stmt};
+use crate::schedule::Consumers;
+use crate::span::Span;
+use crate::target::Target;
+
+/// Every limit of the target that `program` exceeds. Needs a sound structure.
+pub(super) fn check(program: &Program, found: &mut Diagnostics) {
+    match program.target {
+        // The host has caches, not shared memory, and takes any tile.
+        Target::Host => {}
+        Target::Sm90a => sm90a(program, found),
+    }
+}
+
+/// Registers of a thread that accumulators may take: `setmaxnreg` gives a consumer thread 240,
+/// and addresses, descriptors and the epilogue need the rest (`docs/ir.md`, "Limits").
+const ACCUMULATOR_REGISTERS: u32 = 208;
+
+/// Rows, and columns, of the largest box a tensor map can describe (`cuTensorMapEncodeTiled`).
+const BOX_LIMIT: u32 = 256;
+
+/// Stages beyond any that fit, to keep sizes in 32 bits.
+const STAGES_LIMIT: u32 = 64;
+
+fn sm90a(program: &Program, found: &mut Diagnostics) {
+    let before = found.0.len();
+    let mainloop = one_mainloop(program, found);
+    let products = abi::products(program);
+    let span = mainloop.map_or(Span::UNKNOWN, |stmt| stmt.span);
+    if let Some(element) = products.first().map(|p| program.buffers[p.a.buffer].element) {
+        if element == Element::F32 {
+            let message = "sm_90a multiplies bf16 and f16, found f32";
+            found.push(
+                Diagnostic::new(Rule::Resources, span, message).help("cast the operands to bf16"),
+            );
+        }
+        swizzle(program, element, found);
+    }
+    rows(program, found);
+    columns(program, found);
+    accumulators(program, span, found);
+    if !(2..=STAGES_LIMIT).contains(&program.stages) {
+        let message = format!("expected 2 to {STAGES_LIMIT} stages, found {}", program.stages);
+        found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));
+    }
+    if found.0.len() == before {
+        shared(program, found);
+    }
+}
+
+/// One agent on CTAs with one mainloop: what becomes one kernel.
+fn one_mainloop<'p>(program: &'p Program, found: &mut Diagnostics) -> Option<&'p Stmt> {
+    let on_ctas = program.agents.values().filter(|agent| agent.engine == Engine::Ctas);
+    if on_ctas.count() != 1 {
+        let message = "expected one agent on ctas: one kernel runs per rank";
+        found.push(Diagnostic::new(Rule::Resources, Span::UNKNOWN, message));
+    }
+    let mut mainloops = Vec::new();
+    super::each_stmt(program, &mut |stmt| {
+        if let Op::Mainloop { .. } = stmt.op {
+            mainloops.push(stmt);
+        }
+    });
+    if let [first, second, ..] = mainloops[..] {
+        let message = "expected one mainloop, found another";
+        found.push(
+            Diagnostic::new(Rule::Resources, second.span, message).note(first.span, "the first"),
+        );
+    }
+    mainloops.first().copied()
+}
+
+/// A k-step is one row of the 128-byte swizzle.
+fn swizzle(program: &Program, element: Element, found: &mut Diagnostics) {
+    let bytes = program.tile.k * element.bytes();
+    if bytes != SWIZZLE_BYTES {
+        let k = SWIZZLE_BYTES / element.bytes();
+        let message = format!(
+            "expected a k-step of {SWIZZLE_BYTES} bytes, found {} elements of {element}, {bytes} bytes",
+            program.tile.k
+        );
+        found.push(
+            Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message)
+                .help(format!("use tile = ({}, {}, {k})", program.tile.m, program.tile.n)),
+        );
+    }
+}
+
+fn rows(program: &Program, found: &mut Diagnostics) {
+    // A wgmma has 64 rows (PTX ISA, "wgmma.mma_async"); cooperative warpgroups halve the tile.
+    let unit = match program.consumers {
+        Consumers::Cooperative => 128,
+        Consumers::PingPong => 64,
+    };
+    let m = program.tile.m;
+    if !m.is_multiple_of(unit) || m > BOX_LIMIT {
+        let message = format!(
+            "expected tile rows in multiples of {unit} up to {BOX_LIMIT} for {} consumers, found {m}",
+            program.consumers.name()
+        );
+        found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));
+    }
+}
+
+fn columns(program: &Program, found: &mut Diagnostics) {
+    let n = program.tile.n;
+    // A right operand that is not transposed is loaded in boxes as wide as the swizzle.
+    let boxes = abi::products(program).iter().find(|product| !product.transposed);
+    let unit = boxes.map_or(8, |p| SWIZZLE_BYTES / program.buffers[p.b.buffer].element.bytes());
+    if !n.is_multiple_of(unit) || n > BOX_LIMIT {
+        let message =
+            format!("expected tile columns in multiples of {unit} up to {BOX_LIMIT}, found {n}");
+        found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));
+    }
+}
+
+fn accumulators(program: &Program, span: Span, found: &mut Diagnostics) {
+    let rows = match program.consumers {
+        Consumers::Cooperative => program.tile.m / 2,
+        Consumers::PingPong => program.tile.m,
+    };
+    // 64 × n accumulators of a warpgroup are n / 2 registers of each of its 128 threads.
+    let registers = |n: u32| {
+        u64::from(n) / 2 * u64::from(program.accumulators()) * u64::from(rows.div_ceil(64))
+    };
+    let needed = registers(program.tile.n);
+    if needed > ACCUMULATOR_REGISTERS.into() {
+        let message = format!(
+            "{} accumulators of tile {} need {needed} registers of a thread, sm_90a has {ACCUMULATOR_REGISTERS} for them",
+            program.accumulators(),
+            program.tile
+        );
+        let fits = (1..=BOX_LIMIT / 8).map(|unit| 8 * unit).rev();
+        let fits = fits.into_iter().find(|&n| registers(n) <= ACCUMULATOR_REGISTERS.into());
+        let mut diagnostic = Diagnostic::new(Rule::Resources, span, message);
+        if let Some(n) = fits {
+            diagnostic = diagnostic.help(format!("use at most {n} tile columns"));
+        }
+        found.push(diagnostic);
+    }
+}
+
+fn shared(program: &Program, found: &mut Diagnostics) {
+    let Some(available) = program.target.shared_bytes() else { return };
+    let needed = |stages| {
+        let program = Program { stages, ..program.clone() };
+        Abi::of(&program).shared.total
+    };
+    let total = needed(program.stages);
+    if total <= available {
+        return;
+    }
+    let message = format!(
+        "stages = {} needs {total} bytes of shared memory, {} has {available}",
+        program.stages, program.target
+    );
+    let help = match (2..program.stages).rev().find(|&stages| needed(stages) <= available) {
+        Some(stages) => format!("at most {stages} stages fit with tile = {}", program.tile),
+        None => format!("2 stages do not fit either: make tile = {} smaller", program.tile),
+    };
+    found.push(Diagnostic::new(Rule::Resources, Span::UNKNOWN, message).help(help));
+}

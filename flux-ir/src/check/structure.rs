@@ -1,0 +1,431 @@
+//! What a Program must satisfy before any number is known: every handle points somewhere, names
+//! are bound before use, and each statement is one its engine can do.
+
+use crate::arena::Handle;
+use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
+use crate::program::{
+    Agent, At, BufferId, BufferKind, Cond, Engine, Expr, Home, Op, Place, Product, Program, Range,
+    SignalId, Stmt, Sym, Update, ValueId, ValueOp, VarId,
+};
+use crate::span::Span;
+
+/// The largest extent of a tile: far above any target's, so that arithmetic on tiles stays in
+/// 32 bits.
+const TILE_LIMIT: u32 = 1 << 16;
+
+/// Every structural rule `program` breaks. Where there is none, evaluation cannot go astray.
+pub(super) fn check(program: &Program) -> Diagnostics {
+    let mut checker = Checker {
+        program,
+        found: Diagnostics::new(),
+        bound: vec![false; program.vars.len()],
+        depends: Vec::new(),
+        products: 0,
+        sums: false,
+        span: Span::UNKNOWN,
+    };
+    checker.tile();
+    checker.declarations();
+    checker.values();
+    for agent in program.agents.values() {
+        checker.agent(agent);
+    }
+    checker.updates();
+    checker.found
+}
+
+/// What a value needs to have been computed before it is stored.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    /// Accumulators: the highest index and one.
+    products: u32,
+    /// The sum over ranks.
+    sum: bool,
+}
+
+struct Checker<'p> {
+    program: &'p Program,
+    found: Diagnostics,
+    /// Which variables have a value here.
+    bound: Vec<bool>,
+    /// Of each value.
+    depends: Vec<Needs>,
+    /// Accumulators that have been computed here.
+    products: u32,
+    /// Whether a sum has been computed here.
+    sums: bool,
+    /// The token at hand.
+    span: Span,
+}
+
+impl<'p> Checker<'p> {
+    fn error(&mut self, rule: Rule, message: impl Into<String>) {
+        self.found.push(Diagnostic::new(rule, self.span, message));
+    }
+
+    fn tile(&mut self) {
+        let tile = self.program.tile;
+        if [tile.m, tile.n, tile.k].iter().any(|extent| !(1..=TILE_LIMIT).contains(extent)) {
+            let message = format!("expected tile extents in 1..={TILE_LIMIT}, found {tile}");
+            self.error(Rule::Schedule, message);
+        }
+    }
+
+    /// Extents, definitions and tables: expressions of symbols and earlier definitions.
+    fn declarations(&mut self) {
+        let program = self.program;
+        for (var, value) in &program.lets {
+            self.constant(value);
+            self.bind(*var);
+        }
+        for buffer in program.buffers.values() {
+            self.span = buffer.span;
+            buffer.planes.iter().for_each(|extent| self.constant(extent));
+            for expr in [&buffer.rows, &buffer.first_row, &buffer.cols] {
+                self.constant(expr);
+            }
+            if buffer.kind != BufferKind::Symmetric && !buffer.planes.is_empty() {
+                let message =
+                    format!("`%{}` is a tensor: it has no leading dimensions", buffer.name);
+                self.error(Rule::Types, message);
+            }
+        }
+        self.span = Span::UNKNOWN;
+        for signal in program.signals.values() {
+            self.constant(&signal.len);
+        }
+        for table in program.tables.values() {
+            self.constant(&table.len);
+            let outer = self.bound.clone();
+            self.bind(table.m);
+            self.bind(table.n);
+            table.fields.iter().for_each(|field| self.constant(field));
+            self.bound = outer;
+        }
+    }
+
+    fn values(&mut self) {
+        let program = self.program;
+        let accumulators = program.accumulators();
+        for (id, entry) in program.values.iter() {
+            self.span = entry.span;
+            let mut needs = Needs::default();
+            match &entry.op {
+                ValueOp::Acc(index) => {
+                    if *index >= accumulators {
+                        let message = format!(
+                            "{id} reads accumulator {index}, the mainloop has {accumulators}"
+                        );
+                        self.error(Rule::Bounds, message);
+                    }
+                    needs.products = index.saturating_add(1);
+                }
+                ValueOp::Sum => needs.sum = true,
+                ValueOp::Const(_) => {}
+                ValueOp::Scalar(index) => {
+                    if *index as usize >= program.scalars.len() {
+                        self.error(Rule::Bounds, format!("{id} reads an undeclared scalar"));
+                    }
+                }
+                ValueOp::Cols(buffer) | ValueOp::Rows(buffer) | ValueOp::Load(buffer) => {
+                    self.operand(id, *buffer);
+                }
+                ValueOp::Unary(_, x) | ValueOp::Cast(x, _) => needs = self.earlier(id, *x),
+                ValueOp::Binary(_, x, y) => {
+                    let (x, y) = (self.earlier(id, *x), self.earlier(id, *y));
+                    needs.products = x.products.max(y.products);
+                    needs.sum = x.sum || y.sum;
+                }
+            }
+            self.depends.push(needs);
+        }
+        self.span = Span::UNKNOWN;
+    }
+
+    /// A tensor the epilogue reads: one of the launch, without planes.
+    fn operand(&mut self, id: ValueId, buffer: BufferId) {
+        match self.program.buffers.get(buffer) {
+            None => self.error(Rule::Bounds, format!("{id} reads an undeclared buffer")),
+            Some(entry) if entry.kind != BufferKind::Input || !entry.planes.is_empty() => {
+                let message = format!("{id} reads `%{}`, which is no input", entry.name);
+                self.error(Rule::Types, message);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn earlier(&mut self, id: ValueId, operand: ValueId) -> Needs {
+        if operand.index() >= id.index() {
+            self.error(Rule::Bounds, format!("{id} uses {operand}, which does not precede it"));
+        }
+        self.depends.get(operand.index()).copied().unwrap_or_default()
+    }
+
+    fn agent(&mut self, agent: &'p Agent) {
+        for body in [&agent.body, &agent.exit] {
+            (self.products, self.sums) = (0, false);
+            self.body(agent.engine, body);
+        }
+        self.span = Span::UNKNOWN;
+    }
+
+    fn body(&mut self, engine: Engine, body: &'p [Stmt]) {
+        let outer = (self.bound.clone(), self.products, self.sums);
+        for stmt in body {
+            self.span = stmt.span;
+            self.stmt(engine, stmt);
+        }
+        (self.bound, self.products, self.sums) = outer;
+    }
+
+    fn stmt(&mut self, engine: Engine, stmt: &'p Stmt) {
+        match &stmt.op {
+            Op::Let { var, value } => {
+                self.expr(value);
+                self.bind(*var);
+            }
+            Op::Row { table, index, vars } => {
+                self.expr(index);
+                if self.program.tables.get(*table).is_none() {
+                    self.error(Rule::Bounds, "an undeclared table is read");
+                }
+                vars.iter().for_each(|var| self.bind(*var));
+            }
+            Op::For { var, from, to, step, body } => {
+                for expr in [from, to, step] {
+                    self.expr(expr);
+                }
+                if matches!(step, Expr::Int(step) if *step < 1) {
+                    self.error(Rule::Bounds, "expected a step of at least 1");
+                }
+                let outer = self.bound.clone();
+                self.bind(*var);
+                self.body(engine, body);
+                self.bound = outer;
+            }
+            Op::If { cond, body } => {
+                match cond {
+                    Cond::Eq(a, b) | Cond::Ne(a, b) | Cond::Lt(a, b) => {
+                        for expr in [a, b] {
+                            self.expr(expr);
+                        }
+                    }
+                }
+                self.body(engine, body);
+            }
+            Op::Wait { signal, slots, target, scope: _ } => {
+                self.range(slots);
+                self.expr(target);
+                self.waited(engine, *signal);
+            }
+            Op::FenceProxyAsync => self.only_on(engine, Engine::Ctas, "fence"),
+            Op::Mainloop { products } => {
+                self.only_on(engine, Engine::Ctas, "mainloop");
+                products.iter().for_each(|product| self.product(product));
+                self.products = products.len() as u32;
+            }
+            Op::Store { to, value } => {
+                self.only_on(engine, Engine::Ctas, "store");
+                self.place(to);
+                self.written(to.buffer);
+                self.computed(*value);
+            }
+            Op::Sum { var, own, from } => {
+                self.only_on(engine, Engine::Ctas, "sum");
+                self.computed(*own);
+                let outer = self.bound.clone();
+                self.bind(*var);
+                self.place(from);
+                self.bound = outer;
+                self.sums = true;
+            }
+            Op::Signal { at, signal, slot, update, scope: _, after: _ } => {
+                self.at(at);
+                self.expr(slot);
+                match update {
+                    Update::Add(value) | Update::Set(value) => self.expr(value),
+                }
+                if self.program.signals.get(*signal).is_none() {
+                    self.error(Rule::Bounds, "an undeclared signal is raised");
+                }
+            }
+            Op::Copy { from, to } => {
+                self.only_on(engine, Engine::CopyEngine, "copy");
+                self.place(from);
+                self.place(to);
+                self.written(to.buffer);
+                let element = |buffer| self.program.buffers.get(buffer).map(|b| b.element);
+                if let (Some(from), Some(to)) = (element(from.buffer), element(to.buffer))
+                    && from != to
+                {
+                    self.error(Rule::Types, format!("a copy of {to} reads {from}"));
+                }
+            }
+        }
+    }
+
+    fn only_on(&mut self, engine: Engine, wanted: Engine, what: &str) {
+        if engine != wanted {
+            let message =
+                format!("`{what}` runs on {} alone, found it on {}", wanted.name(), engine.name());
+            self.error(Rule::Types, message);
+        }
+    }
+
+    /// A signal lives where it is waited for.
+    fn waited(&mut self, engine: Engine, signal: SignalId) {
+        let Some(signal) = self.program.signals.get(signal) else {
+            return self.error(Rule::Bounds, "an undeclared signal is waited for");
+        };
+        let home = match engine {
+            Engine::CopyEngine => Home::Host,
+            Engine::Ctas => Home::Device,
+        };
+        if signal.home != home {
+            let message = format!(
+                "{} waits for signals at home on the {}, `%{}` is on the {}",
+                engine.name(),
+                home.name(),
+                signal.name,
+                signal.home.name()
+            );
+            self.error(Rule::Types, message);
+        }
+    }
+
+    fn written(&mut self, buffer: BufferId) {
+        if let Some(buffer) = self.program.buffers.get(buffer)
+            && buffer.kind == BufferKind::Input
+        {
+            self.error(Rule::Types, format!("the input `%{}` is written", buffer.name));
+        }
+    }
+
+    /// What a stored value needs stands before it, in the same body or around it.
+    fn computed(&mut self, value: ValueId) {
+        let Some(needs) = self.depends.get(value.index()).copied() else {
+            return self.error(Rule::Bounds, format!("{value} is not declared"));
+        };
+        if needs.products > self.products {
+            let message = format!(
+                "{value} needs {} accumulators, {} are computed before",
+                needs.products, self.products
+            );
+            self.error(Rule::Bounds, message);
+        }
+        if needs.sum && !self.sums {
+            self.error(Rule::Bounds, format!("{value} needs a sum, none is computed before"));
+        }
+    }
+
+    fn product(&mut self, product: &'p Product) {
+        self.place(&product.a);
+        self.place(&product.b);
+        let element = |buffer| self.program.buffers.get(buffer).map(|b| b.element);
+        if let (Some(a), Some(b)) = (element(product.a.buffer), element(product.b.buffer))
+            && a != b
+        {
+            self.error(
+                Rule::Types,
+                format!("operands of one element type expected, found {a} and {b}"),
+            );
+        }
+    }
+
+    fn place(&mut self, place: &'p Place) {
+        self.at(&place.at);
+        self.range(&place.rows);
+        self.range(&place.cols);
+        place.planes.iter().for_each(|index| self.expr(index));
+        let Some(buffer) = self.program.buffers.get(place.buffer) else {
+            return self.error(Rule::Bounds, "an undeclared buffer is used");
+        };
+        if buffer.planes.len() != place.planes.len() {
+            let message = format!(
+                "`%{}` has {} leading dimensions, found {} indices",
+                buffer.name,
+                buffer.planes.len(),
+                place.planes.len()
+            );
+            self.error(Rule::Bounds, message);
+        }
+        if matches!(place.at, At::Peer(_)) && buffer.kind != BufferKind::Symmetric {
+            let message = format!("`%{}` is not symmetric: no peer can reach it", buffer.name);
+            self.error(Rule::Types, message);
+        }
+    }
+
+    fn at(&mut self, at: &'p At) {
+        match at {
+            At::Own => {}
+            At::Peer(rank) => self.expr(rank),
+        }
+    }
+
+    fn range(&mut self, range: &'p Range) {
+        self.expr(&range.lo);
+        self.expr(&range.hi);
+    }
+
+    fn bind(&mut self, var: VarId) {
+        match self.bound.get(var.index()).copied() {
+            None => self.error(Rule::Bounds, "an undeclared variable is defined"),
+            Some(true) => {
+                let name = &self.program.vars[var].name;
+                self.error(Rule::Bounds, format!("`%{name}` already has a value here"));
+            }
+            Some(false) => self.bound[var.index()] = true,
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        match expr {
+            Expr::Int(_) | Expr::Sym(_) => {}
+            Expr::Var(var) => {
+                if self.bound.get(var.index()).copied() == Some(false) {
+                    let name = &self.program.vars[*var].name;
+                    self.error(Rule::Bounds, format!("`%{name}` is used before it has a value"));
+                } else if self.bound.get(var.index()).is_none() {
+                    self.error(Rule::Bounds, "an undeclared variable is used");
+                }
+            }
+            Expr::Bin(_, a, b) => {
+                self.expr(a);
+                self.expr(b);
+            }
+        }
+    }
+
+    /// An expression that all CTAs and launches agree on.
+    fn constant(&mut self, expr: &Expr) {
+        fn varies(expr: &Expr) -> Option<Sym> {
+            match expr {
+                Expr::Sym(sym @ (Sym::Epoch | Sym::Cta)) => Some(*sym),
+                Expr::Sym(_) | Expr::Int(_) | Expr::Var(_) => None,
+                Expr::Bin(_, a, b) => varies(a).or_else(|| varies(b)),
+            }
+        }
+        self.expr(expr);
+        if let Some(sym) = varies(expr) {
+            self.error(Rule::Bounds, format!("a declaration depends on `{}`", sym.name()));
+        }
+    }
+
+    /// A signal array is raised by `+=` or by `=`, not by both: only then is its value at any
+    /// time independent of the order of raises.
+    fn updates(&mut self) {
+        for (id, signal) in self.program.signals.iter() {
+            let raises = super::raises(self.program, id);
+            let added = raises.iter().find(|(_, update)| matches!(update, Update::Add(_)));
+            let set = raises.iter().find(|(_, update)| matches!(update, Update::Set(_)));
+            if let (Some((added, _)), Some((set, _))) = (added, set) {
+                let message = format!("`%{}` is both added to and set", signal.name);
+                self.found.push(
+                    Diagnostic::new(Rule::SignalNotMonotone, set.span, message)
+                        .note(added.span, "added to here")
+                        .help("use `+=` for a signal that several actors raise"),
+                );
+            }
+        }
+    }
+}
