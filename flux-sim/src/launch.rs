@@ -216,8 +216,13 @@ impl<'r, 'a> Run<'r, 'a> {
 
     /// Notes a failure; the rank's first is the one that is told.
     fn fail(&self, error: Error) -> Stopped {
-        self.workspace.fail(&error);
-        lock(&self.error).get_or_insert(error);
+        // Held until both know, so that no other agent of this rank tells of a peer's failure
+        // what was its own rank's.
+        let mut first = lock(&self.error);
+        if first.is_none() {
+            self.workspace.fail(&error);
+            *first = Some(error);
+        }
         self.failed.store(true, Ordering::Release);
         Stopped
     }
