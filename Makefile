@@ -34,7 +34,7 @@ test:
 bless:
 	@scripts/setup --tools
 	FLUX_BLESS=1 TRYBUILD=overwrite cargo test --workspace --no-fail-fast
-	git status --short
+	@git status --short
 
 bench:
 	@scripts/setup
