@@ -1,5 +1,5 @@
 //! The host executor against one call of the GEMM crate on the whole problem, on the same number
-//! of threads: 2048 × 2048 × 2048 in f32.
+//! of threads, at 2048 × 2048 × 2048: f32, and bf16 whose operands are converted tile by tile.
 //!
 //! `cargo bench -p flux-sim --bench host_gemm -- [threads] [rounds]`
 
@@ -17,15 +17,25 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = numbers.first().copied().unwrap_or(cores).max(1);
     let rounds = numbers.get(1).copied().unwrap_or(7).max(1);
+    println!("{SIZE}^3, {threads} threads, medians of {rounds} interleaved rounds, GFLOP/s");
+    println!("element  executor  one gemm call in f32  ratio");
+    for element in [Element::F32, Element::Bf16] {
+        let [executor, crate_call] = measure(element, threads, rounds);
+        let ratio = executor / crate_call;
+        println!("{:7}  {executor:8.1}  {crate_call:20.1}  {ratio:5.3}", element.name());
+    }
+}
 
+/// Speed of the executor on operands of `element`, and of one call of the GEMM crate in f32.
+fn measure(element: Element, threads: usize, rounds: usize) -> [f64; 2] {
     let shape = Shape { m: SIZE, n: SIZE, k: SIZE };
     let size = SIZE as usize;
-    let kernel = Form::Plain.kernel(Element::F32, true);
+    let kernel = Form::Plain.kernel(element, true);
     let case = Case::new(&kernel, &Schedule::host(), shape, 1, threads as u32);
     let [a, b] = [1, 2].map(|seed| Matrix::integers(size, size, 3, seed).data);
     let mut tensors = Tensors {
-        inputs: vec![("a", Tensor::new(Element::F32, &a)), ("b", Tensor::new(Element::F32, &b))],
-        outputs: vec![("c", Tensor::F32(vec![f32::NAN; size * size]))],
+        inputs: vec![("a", Tensor::new(element, &a)), ("b", Tensor::new(element, &b))],
+        outputs: vec![("c", Tensor::new(element, &vec![f64::NAN; size * size]))],
         scalars: Vec::new(),
     };
     let [a, b] = [a, b].map(|data| data.into_iter().map(|x| x as f32).collect::<Vec<_>>());
@@ -45,15 +55,13 @@ fn main() {
             times[1].push(crate_call);
         }
     }
-    assert_eq!(tensors.outputs[0].1, Tensor::F32(whole), "integers are exact in any order");
+    let whole: Vec<f64> = whole.into_iter().map(f64::from).collect();
+    let expected = Tensor::new(element, &whole);
+    assert_eq!(tensors.outputs[0].1, expected, "integers are exact in any order");
 
     let flop = 2.0 * f64::from(SIZE).powi(3);
-    let [executor, crate_call] = times.map(|mut times| {
+    times.map(|mut times| {
         times.sort();
         flop / times[times.len() / 2].as_secs_f64() / 1e9
-    });
-    println!("{shape} f32, {threads} threads, medians of {rounds} interleaved rounds");
-    println!("host executor   {executor:8.1} GFLOP/s");
-    println!("one gemm call   {crate_call:8.1} GFLOP/s");
-    println!("ratio           {:8.3}", executor / crate_call);
+    })
 }

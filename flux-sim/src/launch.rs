@@ -234,3 +234,6 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".into())
 }
+
+#[cfg(test)]
+mod tests;

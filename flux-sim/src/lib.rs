@@ -13,6 +13,10 @@
 //! that its peers stop too. Nothing blocks on data: an element that two actors touch at once is
 //! an [`Error::Race`].
 
+// Unit tests share the helpers of the integration tests, which name the crate.
+#[cfg(test)]
+extern crate self as flux_sim;
+
 pub mod adversary;
 mod epilogue;
 mod error;

@@ -152,3 +152,49 @@ fn two_products_share_a_gathered_operand() {
         }
     }
 }
+
+/// `c = gelu_tanh(silu(a · b) / (1 + exp(-tanh(a · b))) + r)`, to 1e-5 of values below 4.
+#[test]
+fn functions_nest() {
+    let mut k = Builder::new("nested");
+    let [a, b, r] = ["a", "b", "r"].map(|name| k.tensor(name, Distribution::Global, Element::F32));
+    let c = k.tensor("c", Distribution::Global, Element::F32);
+    let x = k.op(Op::Gemm { a: Lhs::Param(a), b, transposed: false });
+    let tanh = k.op(Op::Unary { op: Unary::Tanh, x });
+    let minus = k.op(Op::Unary { op: Unary::Neg, x: tanh });
+    let exp = k.op(Op::Unary { op: Unary::Exp, x: minus });
+    let one = k.op(Op::Const(1.0));
+    let below = binary(&mut k, Binary::Add, one, exp);
+    let silu = k.op(Op::Unary { op: Unary::Silu, x });
+    let quotient = binary(&mut k, Binary::Div, silu, below);
+    let r = k.op(Op::Load { tensor: r });
+    let sum = binary(&mut k, Binary::Add, quotient, r);
+    let value = k.op(Op::Unary { op: Unary::GeluTanh, x: sum });
+    k.op(Op::Store { output: c, x: value });
+    let kernel = k.finish(c);
+
+    let shape = Shape { m: 19, n: 23, k: 11 };
+    let case = Case::new(&kernel, &Schedule::host().tile(8, 16, 16), shape, 1, 3);
+    let a = Matrix::integers(19, 11, 1, 1);
+    let b = Matrix::integers(11, 23, 1, 2);
+    let r = Matrix::integers(19, 23, 2, 3);
+    let mut tensors = Tensors {
+        inputs: vec![
+            ("a", Tensor::new(Element::F32, &a.data)),
+            ("b", Tensor::new(Element::F32, &b.data)),
+            ("r", Tensor::new(Element::F32, &r.data)),
+        ],
+        outputs: vec![("c", Tensor::F32(vec![f32::NAN; 19 * 23]))],
+        scalars: Vec::new(),
+    };
+    case.rank(0, 1, &mut tensors, common::LIMIT).expect("a launch");
+    let product = a.times(&b, false);
+    for (index, found) in tensors.outputs[0].1.values().into_iter().enumerate() {
+        let x = product.data[index];
+        let below = 1.0 + (-x.tanh()).exp();
+        let x = x / (1.0 + (-x).exp()) / below + r.data[index];
+        let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+        let exact = 0.5 * x * (1.0 + inner.tanh());
+        assert!((found - exact).abs() < 1e-5, "element {index}: {exact}, found {found}");
+    }
+}

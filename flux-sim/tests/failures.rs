@@ -170,3 +170,9 @@ fn a_workspace_over_the_limit_is_refused_before_it_is_allocated() {
     let none = flux_ir::eval::Launch { ctas: 0, ..small };
     assert_eq!(Workspace::new(&verified, none).err(), Some(Error::NoCtas));
 }
+
+#[test]
+fn a_workspace_can_be_shared_by_threads() {
+    fn shared<T: Send + Sync + 'static>(_: &T) {}
+    shared(&case(Form::Plain, 1).0.workspace);
+}

@@ -119,6 +119,14 @@ fn orders_chunks_and_tiles_change_no_bit() {
     }
 }
 
+#[test]
+fn the_default_schedule_is_exact() {
+    let shape = Shape { m: 300, n: 520, k: 72 };
+    for form in Form::ALL {
+        check(form, Element::Bf16, true, &Schedule::host(), shape, 4);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
 
