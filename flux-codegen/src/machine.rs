@@ -26,7 +26,7 @@ pub(crate) fn target_machine() -> Result<TargetMachine, String> {
     let options = TargetMachineOptions::new()
         .set_cpu("sm_90a")
         .set_features(FEATURES)
-        .set_level(OptimizationLevel::Aggressive);
+        .set_level(OptimizationLevel::Default);
     target
         .create_target_machine_from_options(&triple, options)
         .ok_or_else(|| "no target machine for sm_90a".to_owned())

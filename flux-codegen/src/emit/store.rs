@@ -11,6 +11,7 @@ use super::Kernel;
 use super::epilogue::{Slab, is_peer};
 use crate::context::{Float, Int, Is};
 use crate::error::Error;
+use crate::nvvm::memory::Pair;
 use crate::nvvm::{convert, fence, memory, stmatrix, sync, tma};
 use crate::plan::PANEL;
 use flux_ir::abi::{BOX_ROWS, SWIZZLE_BYTES, Word};
@@ -80,8 +81,15 @@ impl<'c> Kernel<'c, '_> {
     ) -> Result<(), Error> {
         let cx = &self.cx;
         match output.element {
-            Element::F32 => self.write_f32(output, slab, values),
+            Element::F32 => {
+                self.write_f32(output, slab, values);
+                Ok(())
+            }
             Element::Bf16 | Element::F16 => {
+                let elements = |pairs: &[Int<'c>]| {
+                    self.write_elements(output, slab, pairs);
+                    Ok(())
+                };
                 let pairs: Vec<Int> = values
                     .chunks_exact(2)
                     .map(|pair| convert::cvt_rn_x2(cx, output.element, pair[0], pair[1]))
@@ -90,23 +98,25 @@ impl<'c> Kernel<'c, '_> {
                     Some(map) => cx.either(
                         self.leaves_by_tma(output, slab),
                         || self.write_tma(output, slab, map, &pairs),
-                        || self.write_elements(output, slab, &pairs),
+                        || elements(&pairs),
                     ),
                     None => cx.either(
                         self.leaves_by_vectors(output, slab),
                         || self.write_vectors(output, slab, &pairs),
-                        || self.write_elements(output, slab, &pairs),
+                        || elements(&pairs),
                     ),
                 }
             }
         }
     }
 
-    /// Whether everything of the box that lies in the tensor also lies in the window.
+    /// Whether everything of the box that lies in the tensor also lies in the window, and the box
+    /// begins in the tensor: a bulk store to a negative row ends in an illegal instruction (seen
+    /// on an H200), unlike one beyond the last row, which is cut.
     fn leaves_by_tma(&self, output: &Output<'c>, slab: &Slab<'c>) -> Int<'c> {
         let (cx, window) = (&self.cx, slab.window);
         let end = |from, length| cx.add(from, cx.uint(length));
-        let top = cx.is(window.row_lo, Is::Le, cx.max(slab.row, output.first_row));
+        let top = cx.is(cx.max(window.row_lo, output.first_row), Is::Le, slab.row);
         let bottom = cx.is(cx.min(end(slab.row, BOX_ROWS), output.end[0]), Is::Le, window.row_hi);
         let left = cx.is(window.col_lo, Is::Le, slab.column);
         let right =
@@ -198,9 +208,10 @@ impl<'c> Kernel<'c, '_> {
         let (cx, window) = (&self.cx, slab.window);
         let from = self.stage(pairs)?;
         sync::bar_warp_sync(cx);
-        // Lanes in a row take its 16-byte pieces; a power of two of them.
+        // Lanes in a row take its 16-byte pieces; a power of two of them, and no fewer than
+        // leave the warp 16 rows.
         let pieces = slab.width / 8;
-        let lanes = pieces.next_power_of_two();
+        let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
         let piece = cx.and(self.lane, cx.uint(lanes - 1));
         let column = cx.add(slab.column, cx.shl(piece, 3));
         let inside = cx.is(column, Is::Lt, window.col_hi);
@@ -233,53 +244,36 @@ impl<'c> Kernel<'c, '_> {
         cx.and(cx.is(window.row_lo, Is::Le, row), cx.is(row, Is::Lt, window.row_hi))
     }
 
-    fn in_columns(&self, slab: &Slab<'c>, column: Int<'c>) -> Int<'c> {
-        let (cx, window) = (&self.cx, slab.window);
-        cx.and(cx.is(window.col_lo, Is::Le, column), cx.is(column, Is::Lt, window.col_hi))
+    /// The lane's two rows of a box: where its pairs of columns begin, and whether the row is
+    /// wanted.
+    fn lane_pairs(&self, output: &Output<'c>, slab: &Slab<'c>) -> [(Pair<'c>, [Int<'c>; 2]); 2] {
+        let cx = &self.cx;
+        let column = self.lane_column(slab);
+        let offset = cx.mul(cx.widen(column), cx.long(output.element.bytes().into()));
+        let even = cx.is(cx.and(slab.column, cx.int(1)), Is::Eq, cx.int(0));
+        let aligned = cx.and(cx.bit(even), output.aligned);
+        self.lane_rows(slab).map(|row| {
+            let at = cx.add(self.row_address(output, row), offset);
+            let pair = Pair { at, column, end: slab.window.col_hi, aligned };
+            (pair, [cx.bit(self.in_rows(slab, row)), slab.window.col_lo])
+        })
     }
 
-    fn write_elements(
-        &self,
-        output: &Output<'c>,
-        slab: &Slab<'c>,
-        pairs: &[Int<'c>],
-    ) -> Result<(), Error> {
-        let cx = &self.cx;
-        let rows = self.lane_rows(slab);
-        let rows = rows.map(|row| (self.row_address(output, row), self.in_rows(slab, row)));
-        for (column, pairs) in self.lane_columns(slab).into_iter().zip(pairs.chunks_exact(2)) {
-            for (half, column) in [column, cx.add(column, cx.int(1))].into_iter().enumerate() {
-                let inside = self.in_columns(slab, column);
-                for ((row, in_row), &pair) in rows.into_iter().zip(pairs) {
-                    let at = cx.add(row, cx.shl(cx.widen(column), 1));
-                    let value = if half == 0 { pair } else { cx.shr(pair, 16) };
-                    let wanted = cx.bit(cx.and(in_row, inside));
-                    memory::st_global_b16_if(cx, wanted, at, value);
-                }
+    fn write_elements(&self, output: &Output<'c>, slab: &Slab<'c>, pairs: &[Int<'c>]) {
+        let rows = self.lane_pairs(output, slab);
+        for (step, values) in (0..).step_by(8).zip(pairs.chunks_exact(2)) {
+            for (&(pair, wanted), &value) in rows.iter().zip(values) {
+                memory::st_pair_b16(&self.cx, pair, step, wanted, value);
             }
         }
-        Ok(())
     }
 
-    fn write_f32(
-        &self,
-        output: &Output<'c>,
-        slab: &Slab<'c>,
-        values: &[Float<'c>],
-    ) -> Result<(), Error> {
-        let cx = &self.cx;
-        let rows = self.lane_rows(slab);
-        let rows = rows.map(|row| (self.row_address(output, row), self.in_rows(slab, row)));
-        for (column, values) in self.lane_columns(slab).into_iter().zip(values.chunks_exact(4)) {
-            for (half, column) in [column, cx.add(column, cx.int(1))].into_iter().enumerate() {
-                let inside = self.in_columns(slab, column);
-                for ((row, in_row), pair) in rows.into_iter().zip(values.chunks_exact(2)) {
-                    let at = cx.add(row, cx.shl(cx.widen(column), 2));
-                    let wanted = cx.bit(cx.and(in_row, inside));
-                    memory::st_global_f32_if(cx, wanted, at, pair[half]);
-                }
+    fn write_f32(&self, output: &Output<'c>, slab: &Slab<'c>, values: &[Float<'c>]) {
+        let rows = self.lane_pairs(output, slab);
+        for (step, values) in (0..).step_by(8).zip(values.chunks_exact(4)) {
+            for (&(pair, wanted), both) in rows.iter().zip(values.chunks_exact(2)) {
+                memory::st_pair_f32(&self.cx, pair, step, wanted, [both[0], both[1]]);
             }
         }
-        Ok(())
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! A lane holds, of every 8 columns, the elements (r, c), (r, c + 1), (r + 8, c), (r + 8, c + 1)
 //! with r = lane / 4 and c = 2 (lane % 4) (PTX ISA, "Register Fragments for wgmma": D). Loads
-//! take their addresses clamped to the window that is stored, so they need no predicate.
+//! touch no column behind the window that is stored, and rows are clamped to it.
 
 use super::Kernel;
 use super::epilogue::{Slab, Sum};
 use crate::context::{Cell, Float, Int, Is};
 use crate::error::Error;
-use crate::nvvm::memory;
+use crate::nvvm::memory::{self, Access, Pair};
 use flux_ir::Element;
 use flux_ir::abi::Word;
 use flux_ir::arena::Handle;
@@ -27,8 +27,7 @@ struct Matrix<'c> {
     /// The row of the whole tensor it begins with.
     first_row: Int<'c>,
     element: Element,
-    /// Whether nobody writes it during the kernel.
-    constant: bool,
+    access: Access,
 }
 
 impl<'c, 'p> Kernel<'c, 'p> {
@@ -64,7 +63,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             }
             ValueOp::Cols(buffer) => self.columns(*buffer, slab),
             ValueOp::Rows(buffer) => self.rows(*buffer, slab)?,
-            ValueOp::Load(buffer) => self.matrix(&self.input(*buffer)?, slab)?,
+            ValueOp::Load(buffer) => self.matrix(&self.input(*buffer)?, slab),
             ValueOp::Unary(op, x) => {
                 let x = self.value(*x, slab, memo, sum)?;
                 x.into_iter().map(|x| self.unary(*op, x)).collect()
@@ -120,13 +119,11 @@ impl<'c, 'p> Kernel<'c, 'p> {
         }
     }
 
-    fn element_at(&self, at: Int<'c>, element: Element, constant: bool) -> Float<'c> {
+    fn element_at(&self, at: Int<'c>, element: Element) -> Float<'c> {
         let cx = &self.cx;
-        match (element, constant) {
-            (Element::F32, true) => memory::ld_global_nc_f32(cx, at),
-            (Element::F32, false) => memory::ld_global_f32(cx, at),
-            (_, true) => self.element(memory::ld_global_nc_u16(cx, at), element),
-            (_, false) => self.element(memory::ld_global_u16(cx, at), element),
+        match element {
+            Element::F32 => memory::ld_global_nc_f32(cx, at),
+            Element::Bf16 | Element::F16 => self.element(memory::ld_global_nc_u16(cx, at), element),
         }
     }
 
@@ -137,11 +134,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
         [first, cx.add(first, cx.int(8))]
     }
 
-    /// The lane's first column of every 8.
-    pub(super) fn lane_columns(&self, slab: &Slab<'c>) -> Vec<Int<'c>> {
+    /// The lane's first column of a box.
+    pub(super) fn lane_column(&self, slab: &Slab<'c>) -> Int<'c> {
         let cx = &self.cx;
-        let first = cx.add(slab.column, cx.shl(cx.and(self.lane, cx.int(3)), 1));
-        (0..slab.width / 8).map(|block| cx.add(first, cx.uint(8 * block))).collect()
+        cx.add(slab.column, cx.shl(cx.and(self.lane, cx.int(3)), 1))
     }
 
     fn clamp(&self, index: Int<'c>, lo: Int<'c>, hi: Int<'c>) -> Int<'c> {
@@ -150,20 +146,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
     }
 
     fn columns(&self, buffer: BufferId, slab: &Slab<'c>) -> Vec<Float<'c>> {
-        let cx = &self.cx;
         let element = self.program.buffers[buffer].element;
-        let base = self.word(Word::Address(buffer));
-        let (lo, hi) = (slab.window.col_lo, slab.window.col_hi);
-        let mut values = Vec::new();
-        for column in self.lane_columns(slab) {
-            let pair = [column, cx.add(column, cx.int(1))].map(|column| {
-                let at = cx.widen(self.clamp(column, lo, hi));
-                let at = cx.add(base, cx.mul(at, cx.long(element.bytes().into())));
-                self.element_at(at, element, true)
-            });
-            values.extend([pair[0], pair[1], pair[0], pair[1]]);
-        }
-        values
+        let row = self.word(Word::Address(buffer));
+        let pairs = self.pairs(row, row, element, Access::Constant, slab);
+        pairs.into_iter().flat_map(|[x, y]| [x, y, x, y]).collect()
     }
 
     fn rows(&self, buffer: BufferId, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
@@ -173,7 +159,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let [first, second] = self.lane_rows(slab).map(|row| {
             let row = cx.sub(self.clamp(row, lo, hi), matrix.first_row);
             let at = cx.add(matrix.base, cx.mul(cx.widen(row), matrix.pitch));
-            self.element_at(at, matrix.element, true)
+            self.element_at(at, matrix.element)
         });
         let every_8 = [first, first, second, second];
         Ok(every_8.into_iter().cycle().take(slab.width as usize / 2).collect())
@@ -185,77 +171,51 @@ impl<'c, 'p> Kernel<'c, 'p> {
             pitch: self.word(Word::Pitch(buffer)),
             first_row: self.first_row(buffer, &At::Own)?,
             element: self.program.buffers[buffer].element,
-            constant: true,
+            access: Access::Constant,
         })
     }
 
     /// A box of a matrix.
-    fn matrix(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
+    fn matrix(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
         let cx = &self.cx;
         let window = slab.window;
-        let rows = self.lane_rows(slab).map(|row| {
+        let bits = cx.or(matrix.base, matrix.pitch);
+        let [above, below] = self.lane_rows(slab).map(|row| {
             let row = cx.sub(self.clamp(row, window.row_lo, window.row_hi), matrix.first_row);
-            cx.add(matrix.base, cx.mul(cx.widen(row), matrix.pitch))
+            let row = cx.add(matrix.base, cx.mul(cx.widen(row), matrix.pitch));
+            self.pairs(row, bits, matrix.element, matrix.access, slab)
         });
-        let bytes = matrix.element.bytes();
-        let address = |row: Int<'c>, column: Int<'c>| {
-            cx.add(row, cx.mul(cx.widen(column), cx.long(bytes.into())))
-        };
-        let columns = self.lane_columns(slab);
-        let single = || {
-            let mut values = Vec::new();
-            for &column in &columns {
-                for row in rows {
-                    for column in [column, cx.add(column, cx.int(1))] {
-                        let column = self.clamp(column, window.col_lo, window.col_hi);
-                        let at = address(row, column);
-                        values.push(self.element_at(at, matrix.element, matrix.constant));
-                    }
-                }
-            }
-            values
-        };
-        if matrix.element == Element::F32 {
-            return Ok(single());
-        }
-        // Two elements at once, where every pair is aligned and whole.
-        let cells: Vec<Cell> = (0..slab.width / 2).map(|_| cx.cell(cx.f32)).collect();
-        let keep = |values: Vec<Float<'c>>| {
-            cells.iter().zip(values).for_each(|(&cell, value)| cx.set_f(cell, value));
-        };
-        let address_bits = cx.truncate(cx.or(matrix.base, matrix.pitch));
-        let column_bits = cx.or(cx.or(window.col_hi, window.col_lo), slab.column);
-        let odd = cx.or(cx.and(address_bits, cx.int(3)), cx.and(column_bits, cx.int(1)));
-        cx.either(
-            cx.is(odd, Is::Eq, cx.int(0)),
-            || {
-                let last = cx.sub(window.col_hi, cx.int(1));
-                let mut pairs = Vec::new();
-                for &column in &columns {
-                    let column = self.clamp(column, window.col_lo, last);
-                    for row in rows {
-                        pairs.push(self.pair_at(address(row, column), matrix.constant));
-                    }
-                }
-                let halves = pairs.into_iter().flat_map(|pair| {
-                    [pair, cx.shr(pair, 16)].map(|bits| self.element(bits, matrix.element))
-                });
-                keep(halves.collect());
-                Ok::<(), Error>(())
-            },
-            || {
-                keep(single());
-                Ok(())
-            },
-        )?;
-        Ok(cells.into_iter().map(|cell| cx.get_f(cell)).collect())
+        let both = above.into_iter().zip(below);
+        both.flat_map(|([a, b], [c, d])| [a, b, c, d]).collect()
     }
 
-    fn pair_at(&self, at: Int<'c>, constant: bool) -> Int<'c> {
-        if constant {
-            memory::ld_global_nc_u32(&self.cx, at)
-        } else {
-            memory::ld_global_u32(&self.cx, at)
+    /// The lane's pairs of columns in the row at `row`. `bits` are those of every row's address,
+    /// or'ed: they tell whether pairs are aligned.
+    fn pairs(
+        &self,
+        row: Int<'c>,
+        bits: Int<'c>,
+        element: Element,
+        access: Access,
+        slab: &Slab<'c>,
+    ) -> Vec<[Float<'c>; 2]> {
+        let cx = &self.cx;
+        let column = self.lane_column(slab);
+        let bytes = element.bytes();
+        let at = cx.add(row, cx.mul(cx.widen(column), cx.long(bytes.into())));
+        let odd = cx.and(cx.truncate(bits), cx.uint(2 * bytes - 1));
+        let odd = cx.or(odd, cx.and(slab.column, cx.int(1)));
+        let aligned = cx.bit(cx.is(odd, Is::Eq, cx.int(0)));
+        let pair = Pair { at, column, end: slab.window.col_hi, aligned };
+        let steps = (0..slab.width).step_by(8);
+        match element {
+            Element::F32 => steps.map(|step| memory::ld_pair_f32(cx, access, pair, step)).collect(),
+            Element::Bf16 | Element::F16 => {
+                let loaded: Vec<Int> =
+                    steps.map(|step| memory::ld_pair_b16(cx, access, pair, step)).collect();
+                let widened = |bits| self.element(bits, element);
+                loaded.into_iter().map(|bits| [bits, cx.shr(bits, 16)].map(widened)).collect()
+            }
         }
     }
 
@@ -281,9 +241,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     pitch: self.word(Word::Pitch(place.buffer)),
                     first_row: self.first_row(place.buffer, &place.at)?,
                     element: self.program.buffers[place.buffer].element,
-                    constant: false,
+                    access: Access::Plain,
                 };
-                let values = self.matrix(&matrix, slab)?;
+                let values = self.matrix(&matrix, slab);
                 for (&total, value) in totals.iter().zip(values) {
                     cx.set_f(total, cx.fadd(cx.get_f(total), value));
                 }

@@ -26,33 +26,9 @@ pub(crate) fn ld_global_nc_u16<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
     int(cx, true, text, "=r,l", at)
 }
 
-/// `ld.global.nc.u32`.
-pub(crate) fn ld_global_nc_u32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
-    int(cx, true, "ld.global.nc.u32 $0, [$1];", "=r,l", at)
-}
-
 /// `ld.global.nc.f32`.
 pub(crate) fn ld_global_nc_f32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Float<'c> {
     cx.asm(true, "ld.global.nc.f32 $0, [$1];", "=f,l", Some(cx.f32.into()), &[at.into()])
-        .expect("a result was asked for")
-        .into_float_value()
-}
-
-/// `ld.global.u16`, zero-extended: what another thread may have written before.
-pub(crate) fn ld_global_u16<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
-    let text = "{ .reg .b16 h; ld.global.b16 h, [$1]; cvt.u32.u16 $0, h; }";
-    int(cx, false, text, "=r,l,~{memory}", at)
-}
-
-/// `ld.global.u32`.
-pub(crate) fn ld_global_u32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
-    int(cx, false, "ld.global.u32 $0, [$1];", "=r,l,~{memory}", at)
-}
-
-/// `ld.global.f32`.
-pub(crate) fn ld_global_f32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Float<'c> {
-    let text = "ld.global.f32 $0, [$1];";
-    cx.asm(false, text, "=f,l,~{memory}", Some(cx.f32.into()), &[at.into()])
         .expect("a result was asked for")
         .into_float_value()
 }
@@ -126,15 +102,146 @@ pub(crate) fn st_global_v4_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, value
     cx.asm(false, text, "r,l,r,r,r,r,~{memory}", None, &args);
 }
 
-/// `st.global.b16` of the low half of `value` where `cond` is not 0.
-pub(crate) fn st_global_b16_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, value: Int<'c>) {
-    let text = "{ .reg .pred p; .reg .b16 h; setp.ne.u32 p, $0, 0; cvt.u16.u32 h, $2; \
-                @p st.global.b16 [$1], h; }";
-    cx.asm(false, text, "r,l,r,~{memory}", None, &[cond.into(), at.into(), value.into()]);
+/// Two neighboring columns of a row: `at` is the address of the first, `offset` bytes are added
+/// to it, and columns from `end` on are not touched.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<'c> {
+    pub(crate) at: Int<'c>,
+    pub(crate) column: Int<'c>,
+    pub(crate) end: Int<'c>,
+    /// Not 0 where both columns may be moved by one access.
+    pub(crate) aligned: Int<'c>,
 }
 
-/// `st.global.f32` where `cond` is not 0.
-pub(crate) fn st_global_f32_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, value: Float<'c>) {
-    let text = "{ .reg .pred p; setp.ne.u32 p, $0, 0; @p st.global.f32 [$1], $2; }";
-    cx.asm(false, text, "r,l,f,~{memory}", None, &[cond.into(), at.into(), value.into()]);
+/// Scratch registers of a pair: predicates of the two columns and of one access for both, and a
+/// column.
+const SCRATCH: &str = ".reg .pred p, q, w; .reg .b32 c;";
+
+/// Takes the single accesses out where one did both.
+const APART: &str = "@w setp.ne.u32 p, 0, 0; @w setp.ne.u32 q, 0, 0;";
+
+impl<'c> Pair<'c> {
+    fn operands(self) -> [Int<'c>; 4] {
+        [self.at, self.column, self.end, self.aligned]
+    }
+}
+
+/// Whether what is loaded may be written during the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// `ld.global.nc`: nobody writes it.
+    Constant,
+    /// `ld.global`: another thread may have written it before.
+    Plain,
+}
+
+impl Access {
+    const fn suffix(self) -> &'static str {
+        match self {
+            Access::Constant => ".nc",
+            Access::Plain => "",
+        }
+    }
+}
+
+/// `ld.global` of two 16-bit elements, the second in the high half; 0 for what is not touched.
+/// They lie `step` columns behind the pair's.
+pub(crate) fn ld_pair_b16<'c>(cx: &Cx<'c>, access: Access, pair: Pair<'c>, step: u32) -> Int<'c> {
+    let (ld, offset) = (access.suffix(), 2 * step);
+    let text = format!(
+        "{{ {SCRATCH} .reg .b16 l, h; \
+         add.s32 c, $2, {step}; setp.lt.s32 p, c, $3; \
+         add.s32 c, c, 1; setp.lt.s32 q, c, $3; \
+         setp.ne.and.u32 w, $4, 0, q; mov.b32 $0, 0; mov.b16 l, 0; mov.b16 h, 0; \
+         @w ld.global{ld}.b32 $0, [$1+{offset}]; {APART} \
+         @p ld.global{ld}.b16 l, [$1+{offset}]; @q ld.global{ld}.b16 h, [$1+{offset}+2]; \
+         @!w mov.b32 $0, {{l, h}}; }}"
+    );
+    let args = pair.operands().map(Into::into);
+    cx.asm(false, &text, "=&r,l,r,r,r,~{memory}", Some(cx.i32.into()), &args)
+        .expect("a result was asked for")
+        .into_int_value()
+}
+
+/// `ld.global` of two f32; 0 for what is not touched. They lie `step` columns behind the pair's.
+pub(crate) fn ld_pair_f32<'c>(
+    cx: &Cx<'c>,
+    access: Access,
+    pair: Pair<'c>,
+    step: u32,
+) -> [Float<'c>; 2] {
+    let (ld, offset) = (access.suffix(), 4 * step);
+    let text = format!(
+        "{{ {SCRATCH} \
+         add.s32 c, $3, {step}; setp.lt.s32 p, c, $4; \
+         add.s32 c, c, 1; setp.lt.s32 q, c, $4; \
+         setp.ne.and.u32 w, $5, 0, q; mov.f32 $0, 0f00000000; mov.f32 $1, 0f00000000; \
+         @w ld.global{ld}.v2.f32 {{$0, $1}}, [$2+{offset}]; {APART} \
+         @p ld.global{ld}.f32 $0, [$2+{offset}]; @q ld.global{ld}.f32 $1, [$2+{offset}+4]; }}"
+    );
+    let args = pair.operands().map(Into::into);
+    let ty = cx.context.struct_type(&[cx.f32.into(); 2], false);
+    let both = cx
+        .asm(false, &text, "=&f,=&f,l,r,r,r,~{memory}", Some(ty.into()), &args)
+        .expect("a result was asked for");
+    [0, 1].map(|index| cx.member(both, index).into_float_value())
+}
+
+/// `st.global` of two 16-bit elements, the second in the high half, where `row` is not 0. They
+/// go `step` columns behind the pair's; columns below `begin` are not touched.
+pub(crate) fn st_pair_b16<'c>(
+    cx: &Cx<'c>,
+    pair: Pair<'c>,
+    step: u32,
+    [row, begin]: [Int<'c>; 2],
+    value: Int<'c>,
+) {
+    let offset = 2 * step;
+    let text = format!(
+        "{{ {SCRATCH} .reg .b16 l, h; mov.b32 {{l, h}}, $6; \
+         add.s32 c, $1, {step}; setp.ne.u32 w, $4, 0; \
+         setp.lt.and.s32 p, c, $2, w; setp.ge.and.s32 p, c, $5, p; \
+         add.s32 c, c, 1; \
+         setp.lt.and.s32 q, c, $2, w; setp.ge.and.s32 q, c, $5, q; \
+         and.pred w, p, q; setp.ne.and.u32 w, $3, 0, w; \
+         @w st.global.b32 [$0+{offset}], $6; {APART} \
+         @p st.global.b16 [$0+{offset}], l; @q st.global.b16 [$0+{offset}+2], h; }}"
+    );
+    let [at, column, end, aligned] = pair.operands();
+    let args = [at, column, end, aligned, row, begin, value].map(Into::into);
+    cx.asm(false, &text, "l,r,r,r,r,r,r,~{memory}", None, &args);
+}
+
+/// `st.global` of two f32, where `row` is not 0. They go `step` columns behind the pair's;
+/// columns below `begin` are not touched.
+pub(crate) fn st_pair_f32<'c>(
+    cx: &Cx<'c>,
+    pair: Pair<'c>,
+    step: u32,
+    [row, begin]: [Int<'c>; 2],
+    [low, high]: [Float<'c>; 2],
+) {
+    let offset = 4 * step;
+    let text = format!(
+        "{{ {SCRATCH} \
+         add.s32 c, $1, {step}; setp.ne.u32 w, $4, 0; \
+         setp.lt.and.s32 p, c, $2, w; setp.ge.and.s32 p, c, $5, p; \
+         add.s32 c, c, 1; \
+         setp.lt.and.s32 q, c, $2, w; setp.ge.and.s32 q, c, $5, q; \
+         and.pred w, p, q; setp.ne.and.u32 w, $3, 0, w; \
+         @w st.global.v2.f32 [$0+{offset}], {{$6, $7}}; {APART} \
+         @p st.global.f32 [$0+{offset}], $6; @q st.global.f32 [$0+{offset}+4], $7; }}"
+    );
+    let [at, column, end, aligned] = pair.operands();
+    let args = [
+        at.into(),
+        column.into(),
+        end.into(),
+        aligned.into(),
+        row.into(),
+        begin.into(),
+        low.into(),
+        high.into(),
+    ];
+    cx.asm(false, &text, "l,r,r,r,r,r,f,f,~{memory}", None, &args);
 }
