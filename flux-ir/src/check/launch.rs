@@ -27,9 +27,9 @@ pub(super) fn describe(launch: Launch) -> String {
 
 /// Checks `launch`. Needs a sound structure.
 pub(super) fn check(program: &Program, launch: Launch, found: &mut Findings) {
-    let before = found.count();
+    let before = found.count;
     let admitted = admit(program, launch, found);
-    if !admitted || found.count() > before {
+    if !admitted || found.count > before {
         return;
     }
     let mut views = Vec::with_capacity(launch.world as usize);
@@ -40,7 +40,7 @@ pub(super) fn check(program: &Program, launch: Launch, found: &mut Findings) {
         }
     }
     declarations(&views, found);
-    if found.count() == before {
+    if found.count == before {
         Machine::new(&views, found).run();
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn check(program: &Program, launch: Launch, found: &mut Findings) {
 /// A launch without output elements does nothing, and is not run.
 fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
     let Launch { shape, world, ctas } = launch;
-    let before = found.count();
+    let before = found.count;
     let mut refuse = |message: String| {
         found.once(Rule::Bounds, program, || {
             Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message)
@@ -72,7 +72,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
     if tiles > i32::MAX as u64 {
         refuse(format!("expected fewer than 2147483648 tiles, found {tiles}"));
     }
-    if tiles == 0 || found.count() > before {
+    if tiles == 0 || found.count > before {
         return false;
     }
     let (mut steps, mut bytes) = (0u64, 0u64);
@@ -81,7 +81,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
         steps = steps.saturating_add(size.steps.saturating_mul(EPOCHS.into()));
         bytes = bytes.saturating_add(memory(program, launch, tiles, size.signals));
     }
-    if found.count() > before {
+    if found.count > before {
         return false;
     }
     for (taken, limit, unit) in [(bytes, MEMORY_LIMIT, "bytes"), (steps, STEP_LIMIT, "steps")] {
@@ -93,7 +93,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
             });
         }
     }
-    found.count() == before
+    found.count == before
 }
 
 /// Bytes the run takes for one rank, at most.
@@ -142,7 +142,7 @@ fn declarations(views: &[RankView<'_>], found: &mut Findings) {
     let (program, launch) = (views[0].program, views[0].launch);
     for (rank, view) in views.iter().enumerate() {
         let mut differs = |name: &str, entry: Span| {
-            let message = format!("`%{name}` is larger on rank {rank} than on rank 0, or smaller");
+            let message = format!("`%{name}` has another size on rank {rank} than on rank 0");
             found.once(Rule::Bounds, &program.buffers, || {
                 Diagnostic::new(Rule::Bounds, entry, message)
                     .note(Span::UNKNOWN, describe(launch))

@@ -95,7 +95,7 @@ impl<'a, 'p> Machine<'a, 'p> {
             regions: Regions::new(views),
             coverages: Vec::new(),
             outputs: Vec::new(),
-            before: found.count(),
+            before: found.count,
             found,
         };
         machine.place_actors();
@@ -156,7 +156,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         while let Some(actor) = self.ready.pop() {
             self.advance(actor);
         }
-        if self.found.count() > self.before {
+        if self.found.count > self.before {
             return;
         }
         if self.actors.iter().any(|actor| actor.blocked.is_some()) {
