@@ -35,11 +35,29 @@ impl Behind {
     }
 }
 
-/// What could still be raised: the value each slot would reach, and what the first raise of it
-/// stands behind.
+/// What could still be raised, by slot.
 #[derive(Default)]
 struct Rest<'p> {
-    slots: HashMap<usize, (u32, Behind, &'p Stmt)>,
+    slots: HashMap<usize, Raises<'p>>,
+}
+
+/// The raises of a slot that are left.
+struct Raises<'p> {
+    /// What each launch adds, or sets it to.
+    launches: [Change; EPOCHS as usize],
+    /// The first raise, and what it stands behind.
+    stmt: &'p Stmt,
+    behind: Behind,
+}
+
+impl Raises<'_> {
+    /// What the slot reaches from `value` by the launches up to number `epoch`.
+    fn reached(&self, value: u32, epoch: u32) -> u32 {
+        self.launches[..epoch as usize].iter().fold(value, |value, change| match change {
+            Change::Add(count) => value.saturating_add(*count),
+            Change::Set(to) => value.max(*to),
+        })
+    }
 }
 
 /// The broken rules of a stuck machine, each with the wait that breaks it.
@@ -61,7 +79,8 @@ fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[usize]) -> Rest<'p> {
     let mut rest = Rest::default();
     for &index in stuck {
         if let Some(run) = &machine.actors[index].run {
-            rest.collect(machine, run.clone(), Behind::Actor(index));
+            let epoch = machine.ranks[machine.actors[index].rank as usize].epoch;
+            rest.collect(machine, run.clone(), epoch, Behind::Actor(index));
         }
     }
     for (rank, view) in machine.views.iter().enumerate() {
@@ -74,14 +93,15 @@ fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[usize]) -> Rest<'p> {
                 actor.rank as usize == rank && actor.agent == agent && actor.cta.is_some()
             };
             if let Some(&index) = stuck.iter().find(of_agent) {
-                rest.collect(machine, view.exit(agent, epoch), Behind::Exit(index));
+                rest.collect(machine, view.exit(agent, epoch), epoch, Behind::Exit(index));
             }
             for later in epoch + 1..=EPOCHS {
                 for cta in 0..super::launch::bodies(entry, machine.launch) {
                     let run = view.agent(agent, cta, later);
-                    rest.collect(machine, run, Behind::Launch(first));
+                    rest.collect(machine, run, later, Behind::Launch(first));
                 }
-                rest.collect(machine, view.exit(agent, later), Behind::Launch(first));
+                let exit = view.exit(agent, later);
+                rest.collect(machine, exit, later, Behind::Launch(first));
             }
         }
     }
@@ -89,7 +109,13 @@ fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[usize]) -> Rest<'p> {
 }
 
 impl<'p> Rest<'p> {
-    fn collect(&mut self, machine: &Machine<'_, 'p>, run: AgentRun<'_, 'p>, behind: Behind) {
+    fn collect(
+        &mut self,
+        machine: &Machine<'_, 'p>,
+        run: AgentRun<'_, 'p>,
+        epoch: u32,
+        behind: Behind,
+    ) {
         for event in run {
             let Action::Signal { rank, signal, slot, change, .. } = event.action else { continue };
             let known = machine.views.get(rank as usize);
@@ -97,10 +123,16 @@ impl<'p> Rest<'p> {
                 continue;
             }
             let at = machine.slot(rank, signal, slot);
-            let entry = self.slots.entry(at).or_insert((machine.signals[at], behind, event.stmt));
-            entry.0 = match change {
-                Change::Add(count) => entry.0.saturating_add(count),
-                Change::Set(value) => entry.0.max(value),
+            let raises = self.slots.entry(at).or_insert(Raises {
+                launches: [Change::Add(0); EPOCHS as usize],
+                stmt: event.stmt,
+                behind,
+            });
+            let launch = &mut raises.launches[epoch as usize - 1];
+            *launch = match (change, *launch) {
+                (Change::Add(count), Change::Add(all)) => Change::Add(all.saturating_add(count)),
+                (Change::Set(value), Change::Set(old)) => Change::Set(old.max(value)),
+                (_, _) => change,
             };
         }
     }
@@ -123,12 +155,13 @@ fn starved<'p>(
     let actor = &machine.actors[index];
     let blocked = actor.blocked.as_ref()?;
     let (at, slot) = waited(machine, index)?;
-    let raised = rest.slots.get(&at).map_or(machine.signals[at], |&(value, ..)| value);
+    let (seen, epoch) = (machine.signals[at], machine.ranks[actor.rank as usize].epoch);
+    let raised = rest.slots.get(&at).map_or(seen, |raises| raises.reached(seen, epoch));
     if i64::from(raised) >= blocked.target {
         return None;
     }
     let message = format!(
-        "{} waits for `{slot}` >= {}, all agents of all ranks raise it to {raised}",
+        "{} waits for `{slot}` >= {}, all agents of all ranks raise it to {raised} by then",
         actor.name(machine.program),
         blocked.target
     );
@@ -155,9 +188,9 @@ fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: usize) -> (&'p St
             break begin;
         }
         let raise = waited(machine, next).and_then(|(at, _)| rest.slots.get(&at));
-        path.push((next, raise.map(|&(_, behind, stmt)| (behind, stmt))));
+        path.push((next, raise.map(|raises| (raises.behind, raises.stmt))));
         match raise {
-            Some(&(_, behind, _)) => next = behind.actor(),
+            Some(raises) => next = raises.behind.actor(),
             None => break path.len() - 1,
         }
     };
@@ -212,5 +245,5 @@ fn wait_sentence(machine: &Machine<'_, '_>, index: usize) -> String {
 
 fn moment(machine: &Machine<'_, '_>, actor: &Actor<'_, '_>) -> String {
     let epoch = machine.ranks[actor.rank as usize].epoch;
-    format!("{}, launch {epoch} of a row", describe(machine.launch))
+    format!("{}, launch {epoch} of {EPOCHS}", describe(machine.launch))
 }

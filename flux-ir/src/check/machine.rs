@@ -329,12 +329,12 @@ impl<'a, 'p> Machine<'a, 'p> {
                 let setter = self.setters.entry(at).or_insert((index, stmt)).0;
                 if value < old || setter != index {
                     let why = if setter == index {
-                        format!("sets it to {value} when it is {old}")
+                        format!(" to {value} when it is {old}")
                     } else {
                         let other = self.actors[setter].name(self.program);
-                        format!("sets it, as {other} does: their order is open")
+                        format!(", as {other} does: their order is open")
                     };
-                    let fault = format!("`%{name}[{slot}]` of rank {rank}: {why}");
+                    let fault = format!("sets `%{name}[{slot}]` of rank {rank}{why}");
                     return Err((Rule::SignalNotMonotone, fault));
                 }
                 value
@@ -384,7 +384,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         let epoch = self.ranks[actor.rank as usize].epoch;
         self.found.once(rule, stmt, || {
             Diagnostic::new(rule, stmt.span, format!("{} {what}", actor.name(program)))
-                .note(Span::UNKNOWN, format!("{}, launch {epoch} of a row", describe(launch)))
+                .note(Span::UNKNOWN, format!("{}, launch {epoch} of {EPOCHS}", describe(launch)))
         });
     }
 
@@ -401,7 +401,7 @@ impl<'a, 'p> Machine<'a, 'p> {
             let at = |row: u32, col: u32| {
                 format!("element ({}, {col}) of `%{}` on rank {rank}", row + first, buffer.name)
             };
-            let launch = format!("{}, launch {epoch} of a row", describe(self.launch));
+            let launch = format!("{}, launch {epoch} of {EPOCHS}", describe(self.launch));
             match fault {
                 Fault::Twice { row, col, stmts: [one, two] } => {
                     self.found.once(Rule::WrittenTwice, two, || {

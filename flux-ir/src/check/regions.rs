@@ -81,9 +81,11 @@ impl<'a, 'p> Regions<'a, 'p> {
         if inside {
             return Ok(());
         }
+        let plane =
+            if extent.planes == 1 { String::new() } else { format!("{{{}}}", region.plane) };
         let fault = format!(
-            "reaches for rows {:?}, columns {:?} of plane {} of `%{name}`: it has rows {rows:?}, columns 0..{}, {} planes",
-            region.rows, region.cols, region.plane, extent.cols, extent.planes
+            "reaches for rows {:?}, columns {:?} of `%{name}{plane}`, which has rows {rows:?}, columns 0..{}",
+            region.rows, region.cols, extent.cols
         );
         Err((Rule::Bounds, fault))
     }

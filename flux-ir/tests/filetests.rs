@@ -1,0 +1,176 @@
+//! Runs the files under `tests/filetests`; `FLUX_BLESS=1` rewrites them.
+//!
+//! | folder | what a file shows |
+//! |---|---|
+//! | `kernel` | a kernel that is printed as it was read |
+//! | `program` | a Program that is printed as it was read, and passes the checker |
+//! | `lower` | a kernel and the Program that the default schedule makes of it, which passes |
+//! | `verify` | a Program or a schedule that breaks rules: `; error[rule]: …` stands behind the offending line (the one that carries the diagnostic's `@line:column`, or else the first) |
+//!
+//! A `verify` file whose name ends in `_passes` has no expectation and passes.
+
+use flux_ir::{Diagnostic, Diagnostics, Kernel, Program, Rule, Schedule, check, lower};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests").join(folder);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "flux"));
+    files.sort();
+    assert!(!files.is_empty(), "no files in {}", folder.display());
+    files
+}
+
+/// Compares `shown` with what the file holds, or writes it there.
+fn compare(file: &Path, held: &str, shown: &str, wrong: &mut Vec<String>) {
+    if held == shown {
+        return;
+    }
+    if std::env::var_os("FLUX_BLESS").is_some() {
+        fs::write(file, shown).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        return;
+    }
+    let line = held.lines().zip(shown.lines()).position(|(a, b)| a != b);
+    let line = line.unwrap_or(held.lines().count().min(shown.lines().count()));
+    wrong.push(format!(
+        "{}:{}:\n  file: {}\n  new:  {}",
+        file.display(),
+        line + 1,
+        held.lines().nth(line).unwrap_or("(end)"),
+        shown.lines().nth(line).unwrap_or("(end)"),
+    ));
+}
+
+/// Runs `show` on every file of a folder and compares the file with what it gives.
+fn each(folder: &str, show: impl Fn(&str, &Path) -> Result<String, Diagnostics>) {
+    let mut wrong = Vec::new();
+    for file in files(folder) {
+        let held = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        match show(&held, &file) {
+            Ok(shown) => compare(&file, &held, &shown, &mut wrong),
+            Err(errors) => wrong.push(format!("{}:\n{errors}", file.display())),
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nFLUX_BLESS=1 rewrites", wrong.join("\n"));
+}
+
+#[test]
+fn kernels_print_as_they_were_read() {
+    each("kernel", |text, _| Ok(text.parse::<Kernel>()?.to_string()));
+}
+
+#[test]
+fn programs_print_as_they_were_read_and_pass() {
+    each("program", |text, _| {
+        let program: Program = text.parse()?;
+        let shown = program.to_string();
+        check::verify(program)?;
+        Ok(shown)
+    });
+}
+
+#[test]
+fn kernels_lower_to_programs_that_pass() {
+    each("lower", |text, _| {
+        let end = text.find("\nprogram ").map_or(text.len(), |at| at + 1);
+        let kernel: Kernel = text[..end].parse()?;
+        let program = lower::lower(&kernel, &schedule(&kernel))?;
+        let shown = format!("{kernel}\n{program}");
+        check::verify(program)?;
+        Ok(shown)
+    });
+}
+
+/// The default schedule, in narrower tiles where two accumulators share the registers.
+fn schedule(kernel: &Kernel) -> Schedule {
+    let gemm = |op: &flux_ir::kernel::OpEntry| matches!(op.op, flux_ir::kernel::Op::Gemm { .. });
+    let default = Schedule::sm_90a();
+    match kernel.ops.values().filter(|op| gemm(op)).count() {
+        0 | 1 => default,
+        _ => default.tile(128, 128, 64),
+    }
+}
+
+/// The text without the expectations behind its lines.
+fn without_expectations(text: &str) -> Vec<&str> {
+    text.lines().map(|line| line.split("; error[").next().unwrap_or(line).trim_end()).collect()
+}
+
+/// The text with each diagnostic behind the line it points at.
+fn with_expectations(lines: &[&str], found: &[Diagnostic]) -> String {
+    let mut shown = String::new();
+    let place = |diagnostic: &Diagnostic| {
+        let mark = format!("@{}", diagnostic.span);
+        let known = diagnostic.span.is_known();
+        if diagnostic.rule == Rule::Syntax {
+            // The position is one of this text, not of a user's source.
+            return diagnostic.span.line as usize - 1;
+        }
+        let at = lines.iter().position(|line| known && line.ends_with(&mark));
+        let first = lines.iter().position(|line| !line.starts_with(';'));
+        at.or(first).unwrap_or(0)
+    };
+    for (index, line) in lines.iter().enumerate() {
+        shown.push_str(line);
+        for diagnostic in found.iter().filter(|diagnostic| place(diagnostic) == index) {
+            shown.push_str(&format!(" ; error[{}]: {}", diagnostic.rule, diagnostic.message));
+        }
+        shown.push('\n');
+    }
+    shown
+}
+
+#[test]
+fn broken_rules_are_found_where_they_are_broken() {
+    each("verify", |text, file| {
+        let lines = without_expectations(text);
+        let passes = file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_passes"));
+        let found = match verdict(&lines.join("\n")) {
+            Ok(()) => Diagnostics::new(),
+            Err(found) => found,
+        };
+        assert_eq!(found.is_empty(), passes, "{}: {found}", file.display());
+        Ok(with_expectations(&lines, &found.0))
+    });
+}
+
+/// What reading, lowering and checking say.
+fn verdict(text: &str) -> Result<(), Diagnostics> {
+    let is_kernel = text.lines().any(|line| line.starts_with("kernel "));
+    let program = if is_kernel {
+        let kernel: Kernel = text.parse()?;
+        lower::lower(&kernel, &schedule(&kernel))?
+    } else {
+        text.parse()?
+    };
+    check::verify(program)?;
+    Ok(())
+}
+
+#[test]
+fn every_rule_of_the_checker_has_a_file_that_breaks_it_and_one_that_just_passes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/filetests/verify");
+    for rule in Rule::ALL {
+        // Said by the macro, which alone sees the user's tokens.
+        if rule == Rule::Language {
+            continue;
+        }
+        let stem = rule.name().replace('-', "_");
+        for name in [format!("{stem}.flux"), format!("{stem}_passes.flux")] {
+            assert!(folder.join(&name).exists(), "{name} is missing");
+        }
+        let text = fs::read_to_string(folder.join(format!("{stem}.flux"))).expect("it exists");
+        assert!(text.contains(&format!("; error[{rule}]")), "{stem}.flux does not break {rule}");
+    }
+}
+
+#[test]
+fn every_rule_has_a_paragraph() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
+    let docs = fs::read_to_string(docs).expect("docs/rules.md");
+    for rule in Rule::ALL {
+        assert!(docs.contains(&format!("\n## {rule}\n")), "docs/rules.md lacks {rule}");
+    }
+}

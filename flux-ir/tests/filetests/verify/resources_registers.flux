@@ -1,0 +1,25 @@
+; Two accumulators of 128 x 256.
+program @gemm for sm_90a {
+  tile (128, 256, 64) stages 4 consumers cooperative
+  let %S = ceil(M / world)
+  let %own = max(min(%S, M - rank * %S), 0)
+  let %MT = ceil(M / 128)
+  let %NT = ceil(N / 256)
+  let %T = %MT * %NT
+  buffer %a : bf16[M, K] in @9:3
+  buffer %b : bf16[N, K] in @10:3
+  buffer %c : bf16[M, N] out @11:3
+  table %tiles[%T] order grouped(16) (%tm, %tn) -> (0, 0)
+  %e0 = acc 0 @13:3
+  agent gemm on ctas {
+    for %t in cta..%T step ctas { @15:5
+      row (%m, %n, %first, %last) = %tiles[%t] @16:7
+      let %m0 = %m * 128 @17:7
+      let %m1 = min(%m0 + 128, M) @18:7
+      let %n0 = %n * 256 @19:7
+      let %n1 = min(%n0 + 256, N) @20:7
+      mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T, %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @21:7 ; error[resources]: 2 accumulators of tile (128, 256, 64) need 256 registers of a thread, sm_90a has 208 for them
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @22:7
+    }
+  }
+}
