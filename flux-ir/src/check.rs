@@ -24,7 +24,7 @@ mod structure;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
-use crate::program::{Op, Program, SignalId, Stmt, Update};
+use crate::program::{Agent, Op, Program, SignalId, Stmt, Update};
 use std::collections::HashSet;
 
 /// Consecutive launches that are run: the third is the first that needs credit for a buffer that
@@ -92,6 +92,11 @@ impl Findings {
 
 /// Calls `visit` for every statement, nested ones and exits included.
 fn each_stmt<'p>(program: &'p Program, visit: &mut impl FnMut(&'p Stmt)) {
+    program.agents.values().for_each(|agent| each_in(agent, visit));
+}
+
+/// [`each_stmt`] of one agent.
+fn each_in<'p>(agent: &'p Agent, visit: &mut impl FnMut(&'p Stmt)) {
     fn walk<'p>(body: &'p [Stmt], visit: &mut impl FnMut(&'p Stmt)) {
         for stmt in body {
             visit(stmt);
@@ -109,10 +114,8 @@ fn each_stmt<'p>(program: &'p Program, visit: &mut impl FnMut(&'p Stmt)) {
             }
         }
     }
-    for agent in program.agents.values() {
-        walk(&agent.body, visit);
-        walk(&agent.exit, visit);
-    }
+    walk(&agent.body, visit);
+    walk(&agent.exit, visit);
 }
 
 /// The statements that raise an array, and how.

@@ -23,6 +23,8 @@ enum Behind {
     Actor(usize),
     /// It stands in the exit of an agent of which this actor is stuck.
     Exit(usize),
+    /// It is done by an agent that starts once this actor is through.
+    Start(usize),
     /// It stands in a later launch of the rank on which this actor is stuck.
     Launch(usize),
 }
@@ -30,7 +32,10 @@ enum Behind {
 impl Behind {
     fn actor(self) -> usize {
         match self {
-            Behind::Actor(actor) | Behind::Exit(actor) | Behind::Launch(actor) => actor,
+            Behind::Actor(actor)
+            | Behind::Exit(actor)
+            | Behind::Start(actor)
+            | Behind::Launch(actor) => actor,
         }
     }
 }
@@ -95,13 +100,17 @@ fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[usize]) -> Rest<'p> {
             if let Some(&index) = stuck.iter().find(of_agent) {
                 rest.collect(machine, view.exit(agent, epoch), epoch, Behind::Exit(index));
             }
-            for later in epoch + 1..=EPOCHS {
+            let to_start = machine.is_to_start(rank, agent);
+            let launches = if to_start { epoch..=EPOCHS } else { epoch + 1..=EPOCHS };
+            for later in launches {
+                let behind =
+                    if later == epoch { Behind::Start(first) } else { Behind::Launch(first) };
                 for cta in 0..super::launch::bodies(entry, machine.launch) {
                     let run = view.agent(agent, cta, later);
-                    rest.collect(machine, run, later, Behind::Launch(first));
+                    rest.collect(machine, run, later, behind);
                 }
                 let exit = view.exit(agent, later);
-                rest.collect(machine, exit, later, Behind::Launch(first));
+                rest.collect(machine, exit, later, behind);
             }
         }
     }
@@ -216,6 +225,7 @@ fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: usize) -> (&'p St
             let what = match behind {
                 Behind::Actor(_) => format!("raised by {name} after its wait"),
                 Behind::Exit(_) => format!("raised on exit, after {name}"),
+                Behind::Start(_) => format!("raised by a grid that starts after {name}"),
                 Behind::Launch(_) => format!("raised in a later launch, after {name}"),
             };
             diagnostic = diagnostic.note(stmt.span, what);

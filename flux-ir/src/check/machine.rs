@@ -13,8 +13,9 @@ use super::{EPOCHS, Findings, deadlock};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Action, AgentRun, Change, Event, Launch, RankView, Region};
-use crate::program::{AgentId, BufferKind, Program, SignalId, Stmt};
+use crate::program::{AgentId, BufferKind, Engine, Program, SignalId, Stmt};
 use crate::span::Span;
+use crate::target::Target;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -45,9 +46,11 @@ pub(super) struct Blocked<'p> {
 pub(super) struct Progress {
     /// The launch at hand, from 1; `EPOCHS + 1` when all are over.
     pub(super) epoch: u32,
+    /// The stage of the launch.
+    stage: usize,
     /// Bodies of each agent that are not through.
-    pub(super) bodies: Vec<u32>,
-    /// Agents that are not through, their exits included.
+    bodies: Vec<u32>,
+    /// Agents of the stage that are not through, their exits included.
     agents: usize,
 }
 
@@ -59,6 +62,8 @@ pub(super) struct Machine<'a, 'p> {
     /// The actors of a rank: so many, and of each agent the first one's place among them.
     each: usize,
     first: Vec<usize>,
+    /// The agents that start together, one stage of a launch behind the other.
+    stages: Vec<Vec<AgentId>>,
     pub(super) ranks: Vec<Progress>,
     /// Every signal of every rank, and where each (rank, array) begins.
     pub(super) signals: Vec<u32>,
@@ -86,6 +91,7 @@ impl<'a, 'p> Machine<'a, 'p> {
             actors: Vec::new(),
             each: 0,
             first: Vec::new(),
+            stages: stages(program),
             ranks: Vec::new(),
             signals: Vec::new(),
             bases: vec![0],
@@ -124,7 +130,7 @@ impl<'a, 'p> Machine<'a, 'p> {
             if rank == 0 {
                 self.each = self.actors.len();
             }
-            self.ranks.push(Progress { epoch: 0, bodies: Vec::new(), agents: 0 });
+            self.ranks.push(Progress { epoch: 0, stage: 0, bodies: Vec::new(), agents: 0 });
         }
     }
 
@@ -183,19 +189,27 @@ impl<'a, 'p> Machine<'a, 'p> {
         self.actor(rank, agent, bodies(&self.program.agents[agent], self.launch))
     }
 
+    /// Whether an agent waits for others of its rank's launch to end before it starts.
+    pub(super) fn is_to_start(&self, rank: usize, agent: AgentId) -> bool {
+        self.stages.iter().skip(self.ranks[rank].stage + 1).any(|stage| stage.contains(&agent))
+    }
+
     fn next_launch(&mut self, rank: usize) {
         let epoch = self.ranks[rank].epoch + 1;
-        let agents = &self.program.agents;
-        self.ranks[rank] = Progress {
-            epoch,
-            bodies: agents.values().map(|agent| bodies(agent, self.launch)).collect(),
-            agents: agents.len(),
-        };
-        if epoch > EPOCHS {
-            return;
+        let agents = self.program.agents.values();
+        let bodies = agents.map(|agent| bodies(agent, self.launch)).collect();
+        self.ranks[rank] = Progress { epoch, stage: 0, bodies, agents: 0 };
+        if epoch <= EPOCHS {
+            self.start_stage(rank);
         }
-        for (agent, entry) in agents.iter() {
-            for cta in 0..bodies(entry, self.launch) {
+    }
+
+    fn start_stage(&mut self, rank: usize) {
+        let Progress { epoch, stage, .. } = self.ranks[rank];
+        let Some(agents) = self.stages.get(stage) else { return };
+        self.ranks[rank].agents = agents.len();
+        for &agent in agents {
+            for cta in 0..bodies(&self.program.agents[agent], self.launch) {
                 let actor = self.actor(rank, agent, cta);
                 self.actors[actor].run = Some(self.views[rank].agent(agent, cta, epoch));
                 self.ready.push(actor);
@@ -254,7 +268,13 @@ impl<'a, 'p> Machine<'a, 'p> {
             return;
         }
         self.ranks[at].agents -= 1;
-        if self.ranks[at].agents == 0 {
+        if self.ranks[at].agents > 0 {
+            return;
+        }
+        self.ranks[at].stage += 1;
+        if self.ranks[at].stage < self.stages.len() {
+            self.start_stage(at);
+        } else {
             self.next_launch(at);
         }
     }
@@ -430,10 +450,26 @@ impl Actor<'_, '_> {
         let agent = &program.agents[self.agent];
         let what = match (self.cta, agent.engine) {
             (None, _) => "the exit".into(),
-            (Some(cta), crate::program::Engine::Ctas) => format!("cta {cta}"),
-            (Some(_), crate::program::Engine::CopyEngine) => "the copy engine".into(),
+            (Some(cta), Engine::Ctas) => format!("cta {cta}"),
+            (Some(_), Engine::CopyEngine) => "the copy engine".into(),
         };
         format!("rank {}, {what} of `{}`", self.rank, agent.name)
+    }
+}
+
+/// Agents of a launch start together. On a GPU the host feeds the copy engines, one behind the
+/// other, and does their waits before it launches the grid: a run in which they end first is one
+/// of those that are possible, and the one that is hardest to end.
+fn stages(program: &Program) -> Vec<Vec<AgentId>> {
+    let all: Vec<AgentId> = program.agents.handles().collect();
+    match program.target {
+        Target::Host => vec![all],
+        Target::Sm90a => {
+            let on_host = |&agent: &AgentId| program.agents[agent].engine == Engine::CopyEngine;
+            let (copies, ctas): (Vec<_>, Vec<_>) = all.into_iter().partition(on_host);
+            let copies = copies.into_iter().map(|agent| vec![agent]);
+            copies.chain([ctas]).filter(|stage| !stage.is_empty()).collect()
+        }
     }
 }
 

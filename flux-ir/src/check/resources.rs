@@ -3,7 +3,7 @@
 use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
-use crate::program::{Engine, Op, Program, Stmt};
+use crate::program::{Engine, Op, Program, Stmt, Update};
 use crate::schedule::Consumers;
 use crate::span::Span;
 use crate::target::Target;
@@ -41,6 +41,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
         }
         swizzle(program, element, found);
     }
+    copy_signals(program, found);
     rows(program, found);
     columns(program, found);
     accumulators(program, span, found);
@@ -73,6 +74,22 @@ fn one_mainloop<'p>(program: &'p Program, found: &mut Diagnostics) -> Option<&'p
         );
     }
     mainloops.first().copied()
+}
+
+/// A copy engine writes a word behind its copies; it cannot add to one.
+fn copy_signals(program: &Program, found: &mut Diagnostics) {
+    let copies = program.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
+    for agent in copies {
+        super::each_in(agent, &mut |stmt| {
+            if let Op::Signal { update: Update::Add(_), .. } = stmt.op {
+                let message = "expected `=` in a signal of a copy engine, found `+=`";
+                found.push(
+                    Diagnostic::new(Rule::Resources, stmt.span, message)
+                        .help("set the signal to the epoch: one engine raises it once a launch"),
+                );
+            }
+        });
+    }
 }
 
 /// A k-step is one row of the 128-byte swizzle.

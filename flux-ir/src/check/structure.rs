@@ -185,6 +185,7 @@ impl<'p> Checker<'p> {
                 self.bind(*var);
             }
             Op::Row { table, index, vars } => {
+                self.only_on(engine, Engine::Ctas, "row");
                 self.expr(index);
                 if self.program.tables.get(*table).is_none() {
                     self.error(Rule::Bounds, "an undeclared table is read");
