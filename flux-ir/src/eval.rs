@@ -179,16 +179,7 @@ impl<'p> RankView<'p> {
     /// # Errors
     /// A tile order that is no permutation of the launch's grid.
     pub fn new(program: &'p Program, launch: Launch, rank: u32) -> Result<Self, OrderError> {
-        let mut view = RankView {
-            program,
-            launch,
-            rank,
-            vars: vec![0; program.vars.len()],
-            tables: Vec::with_capacity(program.tables.len()),
-        };
-        for (var, value) in &program.lets {
-            view.vars[var.index()] = view.constant(value);
-        }
+        let mut view = RankView::definitions(program, launch, rank);
         let ranks = Ranks { rank, world: launch.world };
         let scattered = program.scatters();
         let grid = Grid::new(launch.shape, program.tile, launch.world, scattered);
@@ -208,9 +199,20 @@ impl<'p> RankView<'p> {
         Ok(view)
     }
 
+    /// Evaluates definitions alone: enough for extents, and for agents that read no table. Every
+    /// table is empty.
+    pub fn definitions(program: &'p Program, launch: Launch, rank: u32) -> Self {
+        let vars = vec![0; program.vars.len()];
+        let mut view = RankView { program, launch, rank, vars, tables: Vec::new() };
+        for (var, value) in &program.lets {
+            view.vars[var.index()] = view.constant(value);
+        }
+        view
+    }
+
     /// The rows of a table, in the order of the schedule: m, n and the two fields.
     pub fn table(&self, table: TableId) -> &[[u32; 4]] {
-        &self.tables[table.index()]
+        self.tables.get(table.index()).map_or(&[], Vec::as_slice)
     }
 
     /// An expression of symbols and definitions alone.

@@ -13,6 +13,7 @@ pub mod check;
 pub mod diagnostic;
 pub mod element;
 pub mod eval;
+pub mod fingerprint;
 pub mod kernel;
 pub mod lower;
 pub mod order;

@@ -174,6 +174,13 @@ impl Device {
         self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
+    /// Waits for the work of the default stream, and of no stream made by [`crate::Stream::new`].
+    pub(crate) fn synchronize_default_stream(&self) -> Result<(), Error> {
+        // SAFETY: null names the default stream, which always exists.
+        let result = unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) };
+        self.check("cuStreamSynchronize", result)
+    }
+
     /// Waits for all work of the context. Only for destructors of memory that work may still use.
     pub(crate) fn drain(&self) {
         // SAFETY: the call has no preconditions. A failure means that the context is lost, and

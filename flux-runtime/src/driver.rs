@@ -96,6 +96,7 @@ const SYMBOLS: &[&str] = &[
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamQuery",
+    "cuStreamSynchronize",
     "cuStreamWaitEvent",
     "cuStreamWriteValue32_v2",
     "cuEventCreate",

@@ -4,7 +4,9 @@ use crate::device::Device;
 use crate::error::Error;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cudarc::driver::{CudaSlice, DevicePtr, sys};
+use std::any::Any;
 use std::ffi::c_void;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -93,11 +95,21 @@ pub struct DeviceBuffer {
     owner: Owner,
 }
 
-/// Who frees a handle or memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Who frees the memory.
 enum Owner {
     Ours,
     Caller,
+    Cudarc(#[expect(dead_code, reason = "held so that the memory lives")] Arc<dyn Any + Send + Sync>),
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Owner::Ours => "ours",
+            Owner::Caller => "caller",
+            Owner::Cudarc(_) => "cudarc",
+        })
+    }
 }
 
 impl DeviceBuffer {
@@ -151,6 +163,21 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { device: device.clone(), address, bytes, owner: Owner::Caller })
     }
 
+    /// Shares a slice of cudarc, on `device`'s primary context.
+    ///
+    /// Its own stream does not know of the work enqueued with this buffer: let
+    /// [`crate::Stream::from_cudarc`] with that stream do the work, or order the streams by events.
+    pub fn from_cudarc<T: Send + Sync + 'static>(
+        device: &Arc<Device>,
+        slice: Arc<CudaSlice<T>>,
+    ) -> DeviceBuffer {
+        let (address, bytes) = {
+            let span = Span::from_cudarc(&slice);
+            (span.address(), span.bytes())
+        };
+        DeviceBuffer { device: device.clone(), address, bytes, owner: Owner::Cudarc(slice) }
+    }
+
     /// Its first byte, as the device sees it.
     pub fn address(&self) -> u64 {
         self.address
@@ -189,7 +216,10 @@ impl DeviceBuffer {
         // SAFETY: the bounds were checked on the device's side, a slice has them on the host's;
         // the call returns when the slice has been read.
         let result = unsafe { sys::cuMemcpyHtoD_v2(to, from, data.len()) };
-        self.device.check("cuMemcpyHtoD", result)
+        self.device.check("cuMemcpyHtoD", result)?;
+        // From pageable memory the call may return when the data is staged, and non-blocking
+        // streams do not wait for the rest ("API synchronization behavior").
+        self.device.synchronize_default_stream()
     }
 
     /// Copies to `data` from `offset` bytes behind the start, and waits until that is done.
@@ -228,15 +258,14 @@ impl DeviceBuffer {
         // SAFETY: the buffer has that many bytes.
         let result = unsafe { sys::cuMemsetD8_v2(self.address, byte, self.bytes as usize) };
         self.device.check("cuMemsetD8", result)?;
-        // A memset may return before it is done, and non-blocking streams do not wait for it; a
-        // copy of one byte behind it on the same stream does.
-        self.copy_to(self.bytes - 1, &mut [0u8])
+        // A memset may return before it is done, and non-blocking streams do not wait for it.
+        self.device.synchronize_default_stream()
     }
 }
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        if self.owner == Owner::Ours && self.bytes > 0 && self.device.bind().is_ok() {
+        if matches!(self.owner, Owner::Ours) && self.bytes > 0 && self.device.bind().is_ok() {
             // SAFETY: the memory was allocated by `alloc` and is freed once.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }

@@ -63,20 +63,10 @@ impl<T: Element> Gathered<T> {
 /// # fn main() {}
 /// ```
 #[must_use = "rows are waited for to be multiplied: pass them to `gemm`"]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Ready<T> {
-    never: Never,
     element: PhantomData<T>,
 }
-
-// Derived, these would ask for `T: Copy`, which says nothing about the handle.
-impl<T> Clone for Ready<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Ready<T> {}
 
 /// A row shard that its own rank alone reads: the residual of a [`Scattered`] output.
 ///

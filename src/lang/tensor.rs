@@ -112,17 +112,7 @@ impl<T: Element> Global<T> {
 /// # fn main() {}
 /// ```
 #[must_use = "a transposed tensor is an operand of `gemm`"]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Transposed<T> {
-    never: Never,
     element: PhantomData<T>,
 }
-
-// Derived, these would ask for `T: Copy`, which says nothing about the handle.
-impl<T> Clone for Transposed<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Transposed<T> {}

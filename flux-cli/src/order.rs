@@ -1,0 +1,49 @@
+//! Draws a tile order as a grid: one cell per tile, the step at which it is visited.
+
+use crate::LaunchOptions;
+use flux_ir::eval::{Launch, RankView};
+use flux_ir::{Grid, Program, Shape};
+use std::error::Error;
+use std::fmt::Write;
+
+/// Cells that fit a screen; larger grids are cut, and say so.
+const MOST_ROWS: u32 = 40;
+const MOST_COLS: u32 = 16;
+
+pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String, Box<dyn Error>> {
+    if options.rank >= options.world || options.world == 0 {
+        return Err(format!("rank {} of a world of {}", options.rank, options.world).into());
+    }
+    let shape = Shape { m: options.m, n: options.n, k: options.k };
+    let launch = Launch { shape, world: options.world, ctas: options.ctas };
+    let view = RankView::new(program, launch, options.rank)?;
+    let grid = Grid::new(shape, program.tile, options.world, program.scatters());
+    let mut text = String::new();
+    for (id, table) in program.tables.iter() {
+        let rows = view.table(id);
+        writeln!(
+            text,
+            "order {} of {} x {} tiles, rank {} of {}: step of each tile, owners of its rows at the right",
+            table.order, grid.rows, grid.cols, options.rank, options.world
+        )?;
+        let mut steps = vec![0; rows.len()];
+        for (step, [m, n, ..]) in rows.iter().enumerate() {
+            steps[(m * grid.cols + n) as usize] = step;
+        }
+        let width = rows.len().to_string().len() + 1;
+        for m in 0..grid.rows.min(MOST_ROWS) {
+            for n in 0..grid.cols.min(MOST_COLS) {
+                write!(text, "{:>width$}", steps[(m * grid.cols + n) as usize])?;
+            }
+            let (first, last) = grid.owners(m);
+            let owners = if first == last { format!("{first}") } else { format!("{first}-{last}") };
+            let own = (first..=last).contains(&options.rank);
+            let cut = if grid.cols > MOST_COLS { " …" } else { "" };
+            writeln!(text, "{cut}  | rank {owners}{}", if own { " (own)" } else { "" })?;
+        }
+        if grid.rows > MOST_ROWS {
+            writeln!(text, "  … {} more rows of tiles", grid.rows - MOST_ROWS)?;
+        }
+    }
+    Ok(text)
+}

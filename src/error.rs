@@ -1,0 +1,213 @@
+//! Everything that can go wrong, as seen by a user of the library.
+
+use flux_ir::Diagnostics;
+
+/// An error of flux. A user's mistake is always one of these, never a panic.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A world of no ranks, or of more than 64.
+    #[error("a world has 1 to 64 ranks, found {0}")]
+    WorldSize(u32),
+    /// A world's name that is none.
+    #[error("expected a world such as `host:8` or `gpu:4`, found `{0}`")]
+    WorldName(String),
+    /// Data of another length than the tensor.
+    #[error("a tensor of {rows} x {cols} holds {} elements, found {found}", rows * cols)]
+    DataLength {
+        /// Rows of the tensor.
+        rows: usize,
+        /// Columns of the tensor.
+        cols: usize,
+        /// Elements given.
+        found: usize,
+    },
+    /// A tensor that lives elsewhere.
+    #[error("`{param}` lives on {found}, the kernel was loaded on {expected}")]
+    WrongPlace {
+        /// The user's parameter.
+        param: String,
+        /// Where the kernel runs.
+        expected: String,
+        /// Where the tensor lives.
+        found: String,
+    },
+    /// Two parameters, or two ranks, disagree about a dimension.
+    #[error(
+        "`{first}` has {dim} = {first_value} (rank {first_rank}), `{second}` has {dim} = {second_value} (rank {second_rank})"
+    )]
+    Extents {
+        /// The dimension: m, n or k.
+        dim: String,
+        /// The parameter seen first.
+        first: String,
+        /// Its number.
+        first_value: u64,
+        /// The rank it was seen on.
+        first_rank: u32,
+        /// The parameter that disagrees.
+        second: String,
+        /// Its number.
+        second_value: u64,
+        /// The rank it was seen on.
+        second_rank: u32,
+    },
+    /// A shard of the wrong size.
+    #[error(
+        "rank {rank} of {world} owns {expected} of {m} rows of `{param}`, found a tensor of {found}"
+    )]
+    ShardRows {
+        /// The user's parameter.
+        param: String,
+        /// The rank.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+        /// Rows over all ranks.
+        m: u32,
+        /// Rows this rank owns.
+        expected: u32,
+        /// Rows it passed.
+        found: u64,
+    },
+    /// A matrix where a vector is read.
+    #[error("`{param}` is read as a vector, found {rows} x {cols} on rank {rank}")]
+    NotVector {
+        /// The user's parameter.
+        param: String,
+        /// The rank.
+        rank: u32,
+        /// Rows found.
+        rows: u64,
+        /// Columns found.
+        cols: u64,
+    },
+    /// A dimension over the limit of 32-bit indexing.
+    #[error("{dim} = {value} is over the limit of {}", i32::MAX)]
+    TooLarge {
+        /// The dimension.
+        dim: &'static str,
+        /// Its number.
+        value: u64,
+    },
+    /// A product over nothing: its result would be an epilogue of zeros nobody asked for.
+    #[error("k = 0: a gemm needs at least one element to sum over")]
+    EmptyReduction,
+    /// Ranks that are not about to do the same.
+    #[error("rank {rank} is about to launch {theirs}, rank {own_rank} {ours}")]
+    RanksDisagree {
+        /// This rank.
+        own_rank: u32,
+        /// What this rank launches.
+        ours: String,
+        /// The rank that differs.
+        rank: u32,
+        /// What it launches.
+        theirs: String,
+    },
+    /// A schedule that was not compiled in.
+    #[error(
+        "kernel `{kernel}` has no machine code for the schedule ({schedule}); compiled in: {known}. \
+         Add `#[schedule({schedule})]` to the kernel"
+    )]
+    NotCompiled {
+        /// The kernel.
+        kernel: String,
+        /// The schedule asked for.
+        schedule: String,
+        /// What is there.
+        known: String,
+    },
+    /// Macro and library disagree about a kernel.
+    #[error(
+        "the machine code of `{kernel}` was made from another Program; rebuild with one version of flux"
+    )]
+    StaleImage {
+        /// The kernel.
+        kernel: String,
+    },
+    /// Something a kernel needs that the device's hardware does not allow.
+    #[error("`{param}`: {problem}")]
+    Unaligned {
+        /// The user's parameter.
+        param: String,
+        /// What is expected and found.
+        problem: String,
+    },
+    /// A Program that this world cannot run.
+    #[error("`{kernel}` cannot run on this world: {problem}")]
+    Unsupported {
+        /// The kernel.
+        kernel: String,
+        /// What stands in the way.
+        problem: String,
+    },
+    /// A wait that gave up on a device.
+    #[error(
+        "rank {rank} stalled: CTA {cta} of `{kernel}` waited at {file}:{line}:{column} for signal \
+         {signal}[{slot}] to reach {wanted}, last seen {seen}, for {limit_ms} ms"
+    )]
+    Stalled {
+        /// The rank.
+        rank: u32,
+        /// The kernel.
+        kernel: String,
+        /// The CTA.
+        cta: u32,
+        /// The user's source file.
+        file: String,
+        /// Line of the wait.
+        line: u32,
+        /// Column of the wait.
+        column: u32,
+        /// The signal array.
+        signal: String,
+        /// The slot.
+        slot: u32,
+        /// The value last seen.
+        seen: u32,
+        /// The value wanted.
+        wanted: u32,
+        /// The limit, in milliseconds.
+        limit_ms: u64,
+    },
+    /// A host wait for a peer's signal that gave up before anything was sent.
+    #[error(
+        "rank {rank}: peer {peer} is not through with launch {wanted} of `{kernel}` after {limit_ms} ms \
+         (last seen: launch {seen})"
+    )]
+    PeerBehind {
+        /// This rank.
+        rank: u32,
+        /// The kernel.
+        kernel: String,
+        /// The peer.
+        peer: u32,
+        /// The launch waited for.
+        wanted: u32,
+        /// The launch last seen.
+        seen: u32,
+        /// The limit, in milliseconds.
+        limit_ms: u64,
+    },
+    /// A kernel after one of its launches failed.
+    #[error(
+        "`{kernel}` cannot be launched again after a failed launch: load it anew on every rank"
+    )]
+    Poisoned {
+        /// The kernel.
+        kernel: String,
+    },
+    /// The kernel, its schedule or this launch breaks a rule.
+    #[error("{0}")]
+    Rejected(#[from] Diagnostics),
+    /// An error that concerns all ranks.
+    #[error(transparent)]
+    Together(std::sync::Arc<Error>),
+    /// The host executor.
+    #[error(transparent)]
+    Host(#[from] flux_sim::Error),
+    /// Devices, memory, ranks.
+    #[error(transparent)]
+    Runtime(#[from] flux_runtime::Error),
+}

@@ -1,0 +1,126 @@
+//! Feeds the copy-engine agents of a rank: walks their events and enqueues copies and signals.
+//!
+//! A copy engine cannot give up a wait, so the host waits for it, with a limit, before anything
+//! that depends on it is enqueued.
+
+use super::Lane;
+use super::instance::{GpuInstance, Operand};
+use crate::error::Error;
+use crate::kernel::{Member, Source};
+use flux_ir::eval::{Action, Change, RankView, Region};
+use flux_ir::program::{BufferKind, Engine};
+use flux_runtime::Rows;
+
+impl GpuInstance {
+    /// Enqueues everything the copy-engine agents of this rank do in launch `epoch`.
+    pub(super) fn feed(
+        &self,
+        source: &Source,
+        member: &Member,
+        lane: &Lane,
+        epoch: u32,
+        operands: &[Operand<'_>],
+    ) -> Result<(), Error> {
+        let program = member.verified.program();
+        let view = RankView::definitions(program, self.launch, self.rank);
+        for (id, agent) in program.agents.iter() {
+            if agent.engine != Engine::CopyEngine {
+                continue;
+            }
+            for event in view.agent(id, 0, epoch) {
+                match event.action {
+                    Action::Wait { signal, slots, target, .. } => {
+                        for slot in slots {
+                            self.wait_on_host(source, signal, slot, target)?;
+                        }
+                    }
+                    Action::Copy { from, to } => self.copy(&view, lane, operands, &from, &to)?,
+                    Action::Signal { rank, signal, slot, change, .. } => {
+                        let Change::Set(value) = change else {
+                            return Err(
+                                self.unsupported("a copy engine can set a signal, not add to it")
+                            );
+                        };
+                        let offset = self.workspace.signal(signal) + 4 * u64::from(slot);
+                        let word = self.workspace.heaps.span(rank, offset, 4)?;
+                        // The write follows the copies before it in the stream, all performed.
+                        lane.copy.write_u32(word, value)?;
+                    }
+                    Action::FenceProxyAsync
+                    | Action::Mainloop { .. }
+                    | Action::Store { .. }
+                    | Action::Sum { .. } => {
+                        return Err(
+                            self.unsupported("a copy engine copies and signals, nothing else")
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        view: &RankView<'_>,
+        lane: &Lane,
+        operands: &[Operand<'_>],
+        from: &Region,
+        to: &Region,
+    ) -> Result<(), Error> {
+        if from.is_empty() || to.is_empty() {
+            return Ok(());
+        }
+        let element = u64::from(view.program.buffers[from.buffer].element.bytes());
+        let row_bytes = u64::from(from.cols.end - from.cols.start) * element;
+        let rows = u64::from(from.rows.end - from.rows.start);
+        let (source, target) = (self.rows(view, operands, from)?, self.rows(view, operands, to)?);
+        lane.copy.copy_2d(target, source, row_bytes, rows)?;
+        Ok(())
+    }
+
+    /// The memory of a region.
+    fn rows<'a>(
+        &'a self,
+        view: &RankView<'_>,
+        operands: &'a [Operand<'_>],
+        region: &Region,
+    ) -> Result<Rows<'a>, Error> {
+        let buffer = &view.program.buffers[region.buffer];
+        let first = u64::from(region.rows.start - view.first_row(region.buffer, region.rank));
+        let column = u64::from(region.cols.start) * u64::from(buffer.element.bytes());
+        match (buffer.kind, self.workspace.buffer(region.buffer)) {
+            (BufferKind::Symmetric, Some(symmetric)) => {
+                let SymmetricRows { start, length, pitch_bytes } =
+                    SymmetricRows::of(symmetric, region.plane, first, column);
+                let span = self.workspace.heaps.span(region.rank, start, length)?;
+                Ok(Rows { span, pitch_bytes })
+            }
+            _ => {
+                let operand = self.operand(operands, region.buffer)?;
+                let start = first * operand.pitch_bytes + column;
+                let length = operand.span.bytes().saturating_sub(start);
+                let span = operand.span.part(start, length)?;
+                Ok(Rows { span, pitch_bytes: operand.pitch_bytes })
+            }
+        }
+    }
+}
+
+/// The rest of a plane from some element on.
+struct SymmetricRows {
+    start: u64,
+    length: u64,
+    pitch_bytes: u64,
+}
+
+impl SymmetricRows {
+    fn of(buffer: super::workspace::SymmetricBuffer, plane: u32, row: u64, column: u64) -> Self {
+        let within = row * buffer.pitch_bytes + column;
+        SymmetricRows {
+            start: buffer.offset + u64::from(plane) * buffer.plane_bytes + within,
+            length: buffer.plane_bytes - within,
+            pitch_bytes: buffer.pitch_bytes,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The workspace of one (kernel, shape): the same heap on every rank.
+
+use super::Gpu;
+use crate::error::Error;
+use crate::kernel::Source;
+use flux_ir::arena::Handle;
+use flux_ir::eval::{Launch, RankView};
+use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
+use flux_runtime::{Heaps, Layout};
+
+/// Symmetric buffers and signals of all ranks.
+#[derive(Debug)]
+pub(crate) struct GpuWorkspace {
+    pub(crate) heaps: Heaps,
+    buffers: Vec<Option<SymmetricBuffer>>,
+    signals: Vec<u64>,
+}
+
+/// Where a symmetric buffer lies in every rank's heap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SymmetricBuffer {
+    pub(crate) offset: u64,
+    pub(crate) rows: u64,
+    pub(crate) pitch_bytes: u64,
+    pub(crate) plane_bytes: u64,
+}
+
+impl GpuWorkspace {
+    pub(crate) fn buffer(&self, buffer: BufferId) -> Option<SymmetricBuffer> {
+        self.buffers[buffer.index()]
+    }
+
+    /// Offset of a signal array in the heap of its home, in bytes.
+    pub(crate) fn signal(&self, signal: SignalId) -> u64 {
+        self.signals[signal.index()]
+    }
+}
+
+impl Gpu {
+    /// Lays out and allocates the workspace of `launch`. Symmetric buffers have the same extents
+    /// on every rank, so rank 0's are everyone's.
+    pub(crate) fn workspace(
+        &self,
+        source: &Source,
+        member: usize,
+        launch: Launch,
+    ) -> Result<GpuWorkspace, Error> {
+        let verified = &source.family[member].verified;
+        verified.check_launch(launch)?;
+        let program = verified.program();
+        let view = RankView::definitions(program, launch, 0);
+        let (mut device, mut host) = (Layout::default(), Layout::default());
+        let mut buffers = Vec::new();
+        for (id, buffer) in program.buffers.iter() {
+            buffers.push(match buffer.kind {
+                BufferKind::Input | BufferKind::Output => None,
+                BufferKind::Symmetric => {
+                    let extent = view.extent(id);
+                    // Rows begin where a TMA box may begin, and where a store fills whole sectors.
+                    let row_bytes = extent.cols * u64::from(buffer.element.bytes());
+                    let pitch_bytes = row_bytes.next_multiple_of(128);
+                    let plane_bytes = pitch_bytes * extent.rows;
+                    let offset = device.place(plane_bytes * extent.planes)?;
+                    Some(SymmetricBuffer { offset, rows: extent.rows, pitch_bytes, plane_bytes })
+                }
+            });
+        }
+        let mut signals = Vec::new();
+        for (id, signal) in program.signals.iter() {
+            let heap = match signal.home {
+                Home::Device => &mut device,
+                Home::Host => &mut host,
+            };
+            signals.push(heap.place(4 * u64::from(view.signal_len(id)))?);
+        }
+        let heaps =
+            Heaps::allocate(self.device(), launch.world, device.bytes(), host.bytes().max(4))?;
+        Ok(GpuWorkspace { heaps, buffers, signals })
+    }
+}

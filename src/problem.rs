@@ -1,0 +1,148 @@
+//! From the tensors of all ranks to M, N and K: every disagreement is an error that names both
+//! parameters and both numbers.
+
+use crate::error::Error;
+use flux_ir::arena::Handle;
+use flux_ir::kernel::{Distribution, ParamId};
+use flux_ir::lower::usage::{Dim, Usage};
+use flux_ir::tile::{Ranks, own_rows};
+use flux_ir::{Kernel, Shape};
+
+/// Rows and columns of each parameter of one rank; zeros for a scalar.
+pub(crate) type Extents = Vec<[u32; 2]>;
+
+/// A number and where it was seen.
+#[derive(Clone, Copy)]
+struct Seen {
+    value: u64,
+    param: ParamId,
+    rank: u32,
+}
+
+/// The extents of the problem, from what every rank passed.
+///
+/// # Errors
+/// Extents that do not fit together, on one rank or between ranks.
+pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result<Shape, Error> {
+    let mut found = Found { kernel, dims: [None; 3] };
+    for (rank, extents) in ranks.iter().enumerate() {
+        for (param, _) in kernel.params.iter() {
+            found.rank_param(usage, rank as u32, param, extents)?;
+        }
+    }
+    let m = match found.dims[0] {
+        Some(seen) => seen.value,
+        None => sharded_rows(kernel, usage, ranks),
+    };
+    let known = |dim: Option<Seen>| dim.map_or(0, |seen| seen.value);
+    let (n, k) = (known(found.dims[1]), known(found.dims[2]));
+    let shape = Shape { m: fit("m", m)?, n: fit("n", n)?, k: fit("k", k)? };
+    check_shards(kernel, usage, ranks, shape.m)?;
+    Ok(shape)
+}
+
+struct Found<'k> {
+    kernel: &'k Kernel,
+    /// M, N, K.
+    dims: [Option<Seen>; 3],
+}
+
+impl Found<'_> {
+    fn rank_param(
+        &mut self,
+        usage: &Usage,
+        rank: u32,
+        param: ParamId,
+        extents: &Extents,
+    ) -> Result<(), Error> {
+        let (Some(dims), Some((distribution, ..))) = (usage.dims(param), self.kernel.tensor(param))
+        else {
+            return Ok(());
+        };
+        let [rows, cols] = extents[param.index()].map(u64::from);
+        match (dims.rows, dims.cols) {
+            (Dim::One, dim) | (dim, Dim::One) => {
+                if rows != 1 && cols != 1 && rows * cols != 0 {
+                    let name = self.kernel.params[param].name.clone();
+                    return Err(Error::NotVector { param: name, rank, rows, cols });
+                }
+                if dim != Dim::M || !distribution.is_sharded() {
+                    self.unify(dim, Seen { value: rows * cols, param, rank })?;
+                }
+            }
+            (row_dim, col_dim) => {
+                if row_dim != Dim::M || !distribution.is_sharded() {
+                    self.unify(row_dim, Seen { value: rows, param, rank })?;
+                }
+                self.unify(col_dim, Seen { value: cols, param, rank })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unify(&mut self, dim: Dim, seen: Seen) -> Result<(), Error> {
+        let slot = match dim {
+            Dim::M => &mut self.dims[0],
+            Dim::N => &mut self.dims[1],
+            Dim::K => &mut self.dims[2],
+            Dim::One => return Ok(()),
+        };
+        let first = *slot.get_or_insert(seen);
+        if first.value == seen.value {
+            return Ok(());
+        }
+        let name = |seen: Seen| self.kernel.params[seen.param].name.clone();
+        Err(Error::Extents {
+            dim: dim.to_string(),
+            first: name(first),
+            first_value: first.value,
+            first_rank: first.rank,
+            second: name(seen),
+            second_value: seen.value,
+            second_rank: seen.rank,
+        })
+    }
+}
+
+/// The rows of a parameter's part, of a matrix or of a vector over the rows.
+fn part_rows(usage: &Usage, param: ParamId, extents: &Extents) -> u64 {
+    let [rows, cols] = extents[param.index()].map(u64::from);
+    match usage.dims(param) {
+        Some(dims) if dims.cols == Dim::One => rows * cols,
+        Some(_) | None => rows,
+    }
+}
+
+/// M where every tensor that has it is sharded: the sum of the parts of the first one.
+fn sharded_rows(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> u64 {
+    let sharded = kernel.params.handles().find(|&param| is_shard(kernel, usage, param));
+    sharded.map_or(0, |param| ranks.iter().map(|extents| part_rows(usage, param, extents)).sum())
+}
+
+fn is_shard(kernel: &Kernel, usage: &Usage, param: ParamId) -> bool {
+    let sharded = kernel.tensor(param).is_some_and(|(d, ..): (Distribution, _, _)| d.is_sharded());
+    sharded && usage.dims(param).is_some_and(|dims| dims.rows == Dim::M)
+}
+
+fn check_shards(kernel: &Kernel, usage: &Usage, ranks: &[Extents], m: u32) -> Result<(), Error> {
+    let world = ranks.len() as u32;
+    for param in kernel.params.handles().filter(|&param| is_shard(kernel, usage, param)) {
+        for (rank, extents) in ranks.iter().enumerate() {
+            let expected = own_rows(m, Ranks { rank: rank as u32, world });
+            let found = part_rows(usage, param, extents);
+            if u64::from(expected) != found {
+                let param = kernel.params[param].name.clone();
+                let rank = rank as u32;
+                return Err(Error::ShardRows { param, rank, world, m, expected, found });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fit(dim: &'static str, value: u64) -> Result<u32, Error> {
+    match u32::try_from(value) {
+        Ok(value) if value <= i32::MAX as u32 => Ok(value),
+        _ => Err(Error::TooLarge { dim, value }),
+    }
+}

@@ -1,0 +1,213 @@
+//! Tensors of a rank: row-major matrices on the host or on a device.
+
+use crate::error::Error;
+use crate::gpu::Gpu;
+use flux_ir::Element as ElementKind;
+use flux_runtime::DeviceBuffer;
+use flux_sim::{Input, Output};
+use half::{bf16, f16};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// An element type of tensors: [`bf16`], [`f16`] or `f32`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the element of a tensor",
+    label = "expected bf16, f16 or f32"
+)]
+pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + bytemuck::Pod + 'static {
+    /// The element type as the compiler knows it.
+    const KIND: ElementKind;
+    #[doc(hidden)]
+    fn input(data: &[Self]) -> Input<'_>;
+    #[doc(hidden)]
+    fn output(data: &mut [Self]) -> Output<'_>;
+}
+
+macro_rules! element {
+    ($($type:ty => $kind:ident;)*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Element for $type {
+            const KIND: ElementKind = ElementKind::$kind;
+            fn input(data: &[Self]) -> Input<'_> {
+                Input::$kind(data)
+            }
+            fn output(data: &mut [Self]) -> Output<'_> {
+                Output::$kind(data)
+            }
+        }
+    )*};
+}
+
+element! {
+    bf16 => Bf16;
+    f16 => F16;
+    f32 => F32;
+}
+
+/// A row-major matrix of one rank. A vector is a matrix of one row or one column.
+#[derive(Debug)]
+pub struct Tensor<T> {
+    rows: usize,
+    cols: usize,
+    pub(crate) storage: Storage<T>,
+}
+
+/// Where a tensor lives.
+#[derive(Debug)]
+pub(crate) enum Storage<T> {
+    Host(Vec<T>),
+    Device(OnDevice),
+}
+
+/// Memory of a device, and the rank whose work uses it.
+#[derive(Debug)]
+pub(crate) struct OnDevice {
+    /// Present until the drop.
+    buffer: Option<DeviceBuffer>,
+    gpu: Gpu,
+    rank: u32,
+}
+
+impl OnDevice {
+    pub(crate) fn new(buffer: DeviceBuffer, gpu: &Gpu, rank: u32) -> Self {
+        OnDevice { buffer: Some(buffer), gpu: gpu.clone(), rank }
+    }
+
+    fn buffer(&self) -> &DeviceBuffer {
+        self.buffer.as_ref().expect("present until the drop")
+    }
+
+    /// Waits for the rank's work, so that a copy sees it or does not disturb it.
+    fn at_rest(&self) -> Result<&DeviceBuffer, Error> {
+        self.gpu.synchronize(self.rank)?;
+        Ok(self.buffer())
+    }
+}
+
+impl Drop for OnDevice {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.gpu.bury(buffer);
+        }
+    }
+}
+
+impl<T: Element> Tensor<T> {
+    pub(crate) fn new(rows: usize, cols: usize, storage: Storage<T>) -> Self {
+        Tensor { rows, cols, storage }
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The device memory behind the tensor; `None` on the host.
+    pub fn buffer(&self) -> Option<&DeviceBuffer> {
+        match &self.storage {
+            Storage::Host(_) => None,
+            Storage::Device(device) => Some(device.buffer()),
+        }
+    }
+
+    /// A copy of the elements, row by row. On a device this waits for the work of the rank.
+    ///
+    /// # Errors
+    /// A launch of the rank that stalled, as its results would be wrong; a failed copy.
+    pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+        match &self.storage {
+            Storage::Host(data) => Ok(data.clone()),
+            Storage::Device(device) => {
+                let mut data = vec![T::default(); self.rows * self.cols];
+                device.at_rest()?.copy_to(0, &mut data)?;
+                Ok(data)
+            }
+        }
+    }
+
+    /// Overwrites the elements, row by row.
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] unless `data` holds `rows · cols` elements; a failed copy.
+    pub fn write(&mut self, data: &[T]) -> Result<(), Error> {
+        if data.len() != self.rows * self.cols {
+            let (rows, cols) = (self.rows, self.cols);
+            return Err(Error::DataLength { rows, cols, found: data.len() });
+        }
+        match &mut self.storage {
+            Storage::Host(own) => own.copy_from_slice(data),
+            Storage::Device(device) => device.at_rest()?.copy_from(0, data)?,
+        }
+        Ok(())
+    }
+}
+
+/// An argument of a launch, as the generated `launch` passes it.
+#[derive(Debug)]
+#[doc(hidden)]
+pub enum Arg<'a> {
+    /// A tensor.
+    Tensor(TensorArg<'a>),
+    /// A number.
+    Scalar(f32),
+}
+
+/// A tensor without its element type.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct TensorArg<'a> {
+    pub(crate) element: ElementKind,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) data: Data<'a>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Data<'a> {
+    Read(Input<'a>),
+    Write(Output<'a>),
+    Device(&'a DeviceBuffer),
+}
+
+impl<'a> Arg<'a> {
+    /// A tensor that is read.
+    pub fn input<T: Element>(tensor: &'a Tensor<T>) -> Self {
+        let data = match &tensor.storage {
+            Storage::Host(data) => Data::Read(T::input(data)),
+            Storage::Device(device) => Data::Device(device.buffer()),
+        };
+        let (rows, cols) = (tensor.rows, tensor.cols);
+        Arg::Tensor(TensorArg { element: T::KIND, rows, cols, data })
+    }
+
+    /// A tensor that is written.
+    pub fn output<T: Element>(tensor: &'a mut Tensor<T>) -> Self {
+        let (rows, cols) = (tensor.rows, tensor.cols);
+        let data = match &mut tensor.storage {
+            Storage::Host(data) => Data::Write(T::output(data)),
+            Storage::Device(device) => Data::Device(device.buffer()),
+        };
+        Arg::Tensor(TensorArg { element: T::KIND, rows, cols, data })
+    }
+
+    /// A number.
+    pub fn scalar(value: f32) -> Self {
+        Arg::Scalar(value)
+    }
+}
+
+/// The same output for a shorter time.
+pub(crate) fn reborrow<'b>(output: &'b mut Output<'_>) -> Output<'b> {
+    match output {
+        Output::Bf16(data) => Output::Bf16(data),
+        Output::F16(data) => Output::F16(data),
+        Output::F32(data) => Output::F32(data),
+    }
+}

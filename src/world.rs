@@ -1,0 +1,340 @@
+//! Worlds and ranks: the same source runs over threads, over virtual ranks of one GPU, or (later)
+//! over processes.
+
+use crate::error::Error;
+use crate::gpu::Gpu;
+use crate::meeting::Meeting;
+use crate::tensor::{Element, OnDevice, Storage, Tensor};
+use flux_runtime::{Device, DeviceBuffer, Rendezvous, Stream};
+use std::any::Any;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a wait may take where nothing else was said.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Ranks that run one program together.
+///
+/// ```
+/// use flux::prelude::*;
+///
+/// let world = World::host(4)?;
+/// let ranks = world.run(|rank| Ok(rank.index()))?;
+/// assert_eq!(ranks, [0, 1, 2, 3]);
+/// # Ok::<(), flux::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+}
+
+/// What the ranks of a world share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) size: u32,
+    pub(crate) backend: Backend,
+    pub(crate) limit: Duration,
+}
+
+/// What ranks are made of.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    /// Threads of this process, with so many CTAs a rank.
+    Host { ctas: u32 },
+    /// Virtual ranks of one GPU.
+    Gpu(Gpu),
+}
+
+impl World {
+    /// A world of `n` ranks, each a few threads of this process.
+    ///
+    /// # Errors
+    /// [`Error::WorldSize`] unless 1 ≤ n ≤ 64.
+    pub fn host(n: u32) -> Result<World, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let ctas = (cores / n.max(1)).max(1);
+        World::new(n, Backend::Host { ctas })
+    }
+
+    /// A world of `n` ranks that share the GPU numbered `gpu`: each has its own streams and its
+    /// share of the multiprocessors, so that the kernels of all ranks are resident at once.
+    ///
+    /// # Errors
+    /// No driver, no such device, a device that is no Hopper, or too small a device for n ranks.
+    pub fn virtual_ranks(gpu: u32, n: u32) -> Result<World, Error> {
+        if !(1..=64).contains(&n) {
+            return Err(Error::WorldSize(n));
+        }
+        World::new(n, Backend::Gpu(Gpu::open(gpu, n)?))
+    }
+
+    fn new(size: u32, backend: Backend) -> Result<World, Error> {
+        if !(1..=64).contains(&size) {
+            return Err(Error::WorldSize(size));
+        }
+        Ok(World { shared: Arc::new(Shared { size, backend, limit: LIMIT }) })
+    }
+
+    /// Sets how long any wait may take before its launch fails.
+    ///
+    /// # Panics
+    /// Where ranks of this world exist already: they share one limit.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> World {
+        let shared = Arc::get_mut(&mut self.shared);
+        shared.expect("the limit is set before ranks are made").limit = limit;
+        self
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> u32 {
+        self.shared.size
+    }
+
+    /// The ranks that live in this process, to be run on threads of one's own. Operations that
+    /// concern all ranks (loading, the first launch of a shape) wait for each other, so no two
+    /// ranks may share a thread.
+    pub fn ranks(&self) -> Vec<Rank> {
+        let rendezvous = Arc::new(Rendezvous::new(self.shared.size));
+        (0..self.shared.size)
+            .map(|index| Rank {
+                shared: Arc::clone(&self.shared),
+                rendezvous: Arc::clone(&rendezvous),
+                index,
+                loads: AtomicU64::new(0),
+            })
+            .collect()
+    }
+
+    /// Runs `program` on every rank, each on a thread of its own, and gathers what they return.
+    ///
+    /// # Errors
+    /// The error of the rank that failed first; its peers are told, so that they do not wait.
+    ///
+    /// # Panics
+    /// Where `program` panics on a rank.
+    pub fn run<T, F>(&self, program: F) -> Result<Vec<T>, Error>
+    where
+        T: Send,
+        F: Fn(&Rank) -> Result<T, Error> + Sync,
+    {
+        let program = &program;
+        let outcomes: Vec<(Result<T, Error>, Instant)> = std::thread::scope(|scope| {
+            let ranks: Vec<_> = self.ranks();
+            let threads: Vec<_> = ranks
+                .into_iter()
+                .map(|rank| {
+                    scope.spawn(move || {
+                        let rank = Leaving(rank);
+                        let outcome = program(&rank.0);
+                        (outcome, Instant::now())
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(resume)).collect()
+        });
+        let mut results = Vec::with_capacity(outcomes.len());
+        let mut first: Option<(Error, Instant)> = None;
+        for (outcome, at) in outcomes {
+            match outcome {
+                Ok(value) => results.push(value),
+                Err(error) => {
+                    if first.as_ref().is_none_or(|(_, earliest)| at < *earliest) {
+                        first = Some((error, at));
+                    }
+                }
+            }
+        }
+        first.map_or(Ok(results), |(error, _)| Err(error))
+    }
+}
+
+/// A rank that has left its program, by returning, failing or panicking: whoever still waits for
+/// it is told.
+struct Leaving(Rank);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        // The rank exists, which is all that could be wrong.
+        let _ = self.0.rendezvous.abandon(self.0.index, "its program has ended");
+    }
+}
+
+fn resume<T>(panic: Box<dyn Any + Send>) -> T {
+    std::panic::resume_unwind(panic)
+}
+
+impl FromStr for World {
+    type Err = Error;
+
+    /// `host:8` or `gpu:4`.
+    fn from_str(name: &str) -> Result<World, Error> {
+        let unknown = || Error::WorldName(name.to_owned());
+        let (kind, size) = name.split_once(':').ok_or_else(unknown)?;
+        let size = size.parse().map_err(|_| unknown())?;
+        match kind {
+            "host" => World::host(size),
+            "gpu" => World::virtual_ranks(0, size),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.shared.backend {
+            Backend::Host { .. } => write!(f, "host:{}", self.shared.size),
+            Backend::Gpu(gpu) => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),
+        }
+    }
+}
+
+/// One rank of a [`World`].
+#[derive(Debug)]
+pub struct Rank {
+    pub(crate) shared: Arc<Shared>,
+    rendezvous: Arc<Rendezvous>,
+    pub(crate) index: u32,
+    /// Kernels loaded so far: the same number on every rank, so it names a kernel among them.
+    loads: AtomicU64,
+}
+
+impl Rank {
+    /// This rank's number, below [`Rank::world_size`].
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The number of ranks.
+    pub fn world_size(&self) -> u32 {
+        self.shared.size
+    }
+
+    /// Rows of an `m`-row tensor that this rank owns: `ceil(m / world)`, fewer (or none) on the
+    /// last ranks.
+    pub fn own_rows(&self, m: usize) -> usize {
+        self.own_range(m).len()
+    }
+
+    /// The rows of an `m`-row tensor that this rank owns.
+    pub fn own_range(&self, m: usize) -> std::ops::Range<usize> {
+        let shard = m.div_ceil(self.shared.size as usize);
+        let first = (self.index as usize * shard).min(m);
+        first..(first + shard).min(m)
+    }
+
+    /// A tensor of zeros where this rank computes.
+    ///
+    /// # Errors
+    /// Out of memory, on a device.
+    pub fn zeros<T: Element>(&self, rows: usize, cols: usize) -> Result<Tensor<T>, Error> {
+        let storage = match &self.shared.backend {
+            Backend::Host { .. } => Storage::Host(vec![T::default(); rows * cols]),
+            Backend::Gpu(gpu) => {
+                let buffer = gpu.zeros::<T>(rows * cols)?;
+                Storage::Device(OnDevice::new(buffer, gpu, self.index))
+            }
+        };
+        Ok(Tensor::new(rows, cols, storage))
+    }
+
+    /// A tensor with a copy of `data`, row by row.
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] unless `data` holds `rows · cols` elements; out of memory.
+    pub fn tensor<T: Element>(
+        &self,
+        rows: usize,
+        cols: usize,
+        data: &[T],
+    ) -> Result<Tensor<T>, Error> {
+        if data.len() != rows * cols {
+            return Err(Error::DataLength { rows, cols, found: data.len() });
+        }
+        let storage = match &self.shared.backend {
+            Backend::Host { .. } => Storage::Host(data.to_vec()),
+            Backend::Gpu(gpu) => {
+                let buffer = gpu.upload(data)?;
+                Storage::Device(OnDevice::new(buffer, gpu, self.index))
+            }
+        };
+        Ok(Tensor::new(rows, cols, storage))
+    }
+
+    /// A tensor in memory of the caller's: `buffer` holds at least `rows · cols` elements, row by
+    /// row. Work that writes it has to be ordered before this rank's stream.
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] where the buffer is too small; [`Error::Unsupported`] on the host.
+    pub fn adopt<T: Element>(
+        &self,
+        rows: usize,
+        cols: usize,
+        buffer: DeviceBuffer,
+    ) -> Result<Tensor<T>, Error> {
+        let Backend::Gpu(gpu) = &self.shared.backend else {
+            let problem = "device memory was given to a rank of the host".into();
+            return Err(Error::Unsupported { kernel: "adopt".into(), problem });
+        };
+        let found = buffer.bytes() as usize / size_of::<T>();
+        if found < rows * cols {
+            return Err(Error::DataLength { rows, cols, found });
+        }
+        Ok(Tensor::new(rows, cols, Storage::Device(OnDevice::new(buffer, gpu, self.index))))
+    }
+
+    /// The stream this rank's launches are ordered on; `None` on the host, where a launch returns
+    /// when it is done.
+    pub fn stream(&self) -> Option<Arc<Stream>> {
+        match &self.shared.backend {
+            Backend::Host { .. } => None,
+            Backend::Gpu(gpu) => Some(gpu.lane(self.index).main()),
+        }
+    }
+
+    /// Orders this rank's launches on a stream of the caller's from now on. Streams of different
+    /// ranks have to be different ones, as their kernels wait for each other.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on the host.
+    pub fn use_stream(&self, stream: Stream) -> Result<(), Error> {
+        let Backend::Gpu(gpu) = &self.shared.backend else {
+            let problem = "a rank of the host has no stream".into();
+            return Err(Error::Unsupported { kernel: "use_stream".into(), problem });
+        };
+        gpu.lane(self.index).set_main(Arc::new(stream));
+        Ok(())
+    }
+
+    /// The device this rank computes on; `None` on the host.
+    pub fn device(&self) -> Option<Arc<Device>> {
+        match &self.shared.backend {
+            Backend::Host { .. } => None,
+            Backend::Gpu(gpu) => Some(Arc::clone(gpu.device())),
+        }
+    }
+
+    /// Blocks until everything this rank launched is done.
+    ///
+    /// # Errors
+    /// A launch of this rank that failed since the last call: [`Error::Stalled`].
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match &self.shared.backend {
+            Backend::Host { .. } => Ok(()),
+            Backend::Gpu(gpu) => gpu.synchronize(self.index),
+        }
+    }
+
+    /// The number of the next kernel loaded on this rank.
+    pub(crate) fn next_load(&self) -> u64 {
+        self.loads.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where the ranks meet that loaded the kernel numbered `load`.
+    pub(crate) fn meeting(&self, load: u64) -> Meeting {
+        Meeting::new(Arc::clone(&self.rendezvous), self.index, load, self.shared.limit)
+    }
+}

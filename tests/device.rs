@@ -1,0 +1,468 @@
+//! All-gather + GEMM and GEMM + reduce-scatter on virtual ranks of a real GPU.
+//!
+//! Without a device every case is counted as ignored and the reason is printed.
+
+#![expect(unreachable_pub, reason = "kernels stand as they would in a library")]
+
+#[path = "support/data.rs"]
+mod data;
+
+use data::{Draw, Number, gelu, product, relative_error};
+use flux::prelude::*;
+use flux::{Error, Order, TileCoord};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[flux::module]
+mod kernels {
+    use flux::prelude::*;
+
+    #[kernel]
+    pub fn ag_gelu_bf16(
+        a: &Gathered<bf16>,
+        b: &Global<bf16>,
+        bias: &Global<f32>,
+        c: &mut Global<bf16>,
+    ) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gelu(gemm(a, b.t(), tile) + bias.cols(tile)));
+        }
+    }
+
+    #[kernel]
+    pub fn ag_gelu_f16(
+        a: &Gathered<f16>,
+        b: &Global<f16>,
+        bias: &Global<f32>,
+        c: &mut Global<f16>,
+    ) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gelu(gemm(a, b.t(), tile) + bias.cols(tile)));
+        }
+    }
+
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
+    pub fn ag_relu_bf16(
+        a: &Gathered<bf16>,
+        b: &Global<bf16>,
+        bias: &Global<f32>,
+        c: &mut Global<bf16>,
+    ) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, relu(gemm(a, b.t(), tile) + bias.cols(tile)));
+        }
+    }
+
+    #[kernel]
+    pub fn ag_relu_f16(
+        a: &Gathered<f16>,
+        b: &Global<f16>,
+        bias: &Global<f32>,
+        c: &mut Global<f16>,
+    ) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, relu(gemm(a, b.t(), tile) + bias.cols(tile)));
+        }
+    }
+
+    #[kernel]
+    pub fn rs_bf16(
+        a: &Global<bf16>,
+        b: &Global<bf16>,
+        bias: &Global<f32>,
+        c: &mut Scattered<bf16>,
+    ) {
+        for tile in c.tiles() {
+            let sum = c.reduce(tile, gemm(a, b.t(), tile));
+            c.store(tile, sum + bias.cols(tile));
+        }
+    }
+
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
+    pub fn rs_f16(a: &Global<f16>, b: &Global<f16>, bias: &Global<f32>, c: &mut Scattered<f16>) {
+        for tile in c.tiles() {
+            let sum = c.reduce(tile, gemm(a, b.t(), tile));
+            c.store(tile, sum + bias.cols(tile));
+        }
+    }
+}
+
+/// Rows, columns and reduction of the output.
+type Dims = [usize; 3];
+
+/// Odd shapes: smaller than a tile, than the world, ragged in every dimension, straddling shards.
+const ODD: [Dims; 24] = [
+    [1, 264, 72],
+    [1, 8, 8],
+    [2, 16, 64],
+    [7, 40, 200],
+    [17, 520, 1000],
+    [17, 264, 128],
+    [64, 256, 64],
+    [100, 264, 520],
+    [127, 130, 136],
+    [128, 256, 256],
+    [129, 257, 264],
+    [130, 512, 72],
+    [200, 520, 1000],
+    [200, 264, 72],
+    [255, 100, 96],
+    [256, 8, 1000],
+    [300, 333, 77],
+    [385, 264, 1001],
+    [500, 520, 168],
+    [512, 768, 512],
+    [777, 520, 72],
+    [1000, 264, 1000],
+    [1000, 520, 264],
+    [1023, 129, 65],
+];
+
+/// GPT-3 175B and Llama-2 70B, divided by eight: (n, k) of the gathered and of the scattered product.
+const MODELS: [(&str, [usize; 2], [usize; 2]); 2] =
+    [("gpt3", [6144, 12288], [12288, 6144]), ("llama2", [3584, 8192], [8192, 3584])];
+
+const WORLDS: [u32; 4] = [1, 2, 4, 8];
+
+/// Relative Frobenius error that 8 significant bits and one more rounding of partial sums explain.
+const TOLERANCE: f64 = 5e-3;
+
+/// A loaded kernel of the form (a, b, bias) → c.
+type Launch<T> =
+    Box<dyn Fn(&Tensor<T>, &Tensor<T>, &Tensor<f32>, &mut Tensor<T>) -> Result<(), Error>>;
+type Load<T> = fn(&Rank) -> Result<Launch<T>, Error>;
+
+/// Wraps a kernel's typed `load` and `launch`.
+macro_rules! load {
+    ($kernel:ident) => {
+        |rank| {
+            let kernel = kernels::$kernel::load(rank)?;
+            Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
+        }
+    };
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let missing = World::virtual_ranks(0, 1).err();
+    if let Some(reason) = &missing {
+        println!("skipped: no CUDA device ({reason})");
+    }
+    let mut trials = Vec::new();
+    let mut add = |name: String, test: Box<dyn FnOnce() -> Result<(), Failed> + Send>| {
+        trials.push(Trial::test(name, test).with_ignored_flag(missing.is_some()));
+    };
+    for world in WORLDS {
+        add(
+            format!("gather_bf16_odd_exact_{world}"),
+            Box::new(move || exact_gathers(world, load!(ag_relu_bf16))),
+        );
+        add(
+            format!("gather_f16_odd_exact_{world}"),
+            Box::new(move || exact_gathers(world, load!(ag_relu_f16))),
+        );
+        add(
+            format!("scatter_bf16_odd_exact_{world}"),
+            Box::new(move || exact_scatters(world, load!(rs_bf16))),
+        );
+        add(
+            format!("scatter_f16_odd_exact_{world}"),
+            Box::new(move || exact_scatters(world, load!(rs_f16))),
+        );
+        for (model, gathered, scattered) in MODELS {
+            add(
+                format!("gather_bf16_{model}_{world}"),
+                Box::new(move || close_gather(world, gathered, load!(ag_gelu_bf16))),
+            );
+            add(
+                format!("gather_f16_{model}_{world}"),
+                Box::new(move || close_gather(world, gathered, load!(ag_gelu_f16))),
+            );
+            add(
+                format!("scatter_bf16_{model}_{world}"),
+                Box::new(move || close_scatter(world, scattered, load!(rs_bf16))),
+            );
+            add(
+                format!("scatter_f16_{model}_{world}"),
+                Box::new(move || close_scatter(world, scattered, load!(rs_f16))),
+            );
+        }
+    }
+    add("a_hundred_launches_without_reset".into(), Box::new(many_launches));
+    add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
+    add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
+    let mut arguments = arguments;
+    // Every case wants the whole device.
+    arguments.test_threads = Some(1);
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn world(ranks: u32) -> Result<World, Error> {
+    World::virtual_ranks(0, ranks)
+}
+
+fn poison<T: Number>(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<T>, Error> {
+    rank.tensor(rows, cols, &vec![T::from_f32(f32::NAN); rows * cols])
+}
+
+/// Small integers, so that every output is known to the last bit.
+fn exact_gathers<T: Number>(ranks: u32, load: Load<T>) -> Result<(), Failed> {
+    let world = world(ranks)?;
+    for [m, n, k] in ODD {
+        let a: Vec<T> = Draw::Integers.rows(1, 0..m, k);
+        let outputs = world.run(|rank| {
+            let b =
+                rank.tensor(n, k, &Draw::Integers.rows::<T>(2 + u64::from(rank.index()), 0..n, k))?;
+            let bias = rank.tensor(1, n, &Draw::Integers.rows::<f32>(9, 0..1, n))?;
+            let rows = rank.own_range(m);
+            let a = rank.tensor(rows.len(), k, &a[rows.start * k..rows.end * k])?;
+            let mut c = poison::<T>(rank, m, n)?;
+            load(rank)?(&a, &b, &bias, &mut c)?;
+            c.to_vec()
+        })?;
+        let rows: Vec<usize> = (0..m).collect();
+        let bias = Draw::Integers.rows::<f32>(9, 0..1, n);
+        for (rank, found) in outputs.iter().enumerate() {
+            let b: Vec<T> = Draw::Integers.rows(2 + rank as u64, 0..n, k);
+            let expected = product(&a, &b, k, &rows);
+            let expected =
+                expected.iter().enumerate().map(|(i, x)| (x + f64::from(bias[i % n])).max(0.0));
+            same(&format!("gather {m}x{n}x{k}, rank {rank} of {ranks}"), found, expected)?;
+        }
+    }
+    Ok(())
+}
+
+fn exact_scatters<T: Number>(ranks: u32, load: Load<T>) -> Result<(), Failed> {
+    let world = world(ranks)?;
+    for [m, n, k] in ODD {
+        let part = |rank: u64| -> (Vec<T>, Vec<T>) {
+            (Draw::Integers.rows(10 + rank, 0..m, k), Draw::Integers.rows(30 + rank, 0..n, k))
+        };
+        let outputs = world.run(|rank| {
+            let (a, b) = part(rank.index().into());
+            let (a, b) = (rank.tensor(m, k, &a)?, rank.tensor(n, k, &b)?);
+            let bias = rank.tensor(1, n, &Draw::Integers.rows::<f32>(9, 0..1, n))?;
+            let mut c = poison::<T>(rank, rank.own_rows(m), n)?;
+            load(rank)?(&a, &b, &bias, &mut c)?;
+            c.to_vec()
+        })?;
+        let rows: Vec<usize> = (0..m).collect();
+        let bias = Draw::Integers.rows::<f32>(9, 0..1, n);
+        let mut expected: Vec<f64> = (0..m * n).map(|i| bias[i % n].into()).collect();
+        for rank in 0..ranks {
+            let (a, b) = part(rank.into());
+            for (sum, x) in expected.iter_mut().zip(product(&a, &b, k, &rows)) {
+                *sum += x;
+            }
+        }
+        let found: Vec<T> = outputs.concat();
+        same(&format!("scatter {m}x{n}x{k}, world {ranks}"), &found, expected.into_iter())?;
+    }
+    Ok(())
+}
+
+fn same<T: Number>(
+    what: &str,
+    found: &[T],
+    expected: impl ExactSizeIterator<Item = f64>,
+) -> Result<(), Failed> {
+    if found.len() != expected.len() {
+        return Err(format!("{what}: {} elements, expected {}", found.len(), expected.len()).into());
+    }
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let expected = T::from_f32(expected as f32).to_f32();
+        if found.to_f32() != expected {
+            return Err(format!(
+                "{what}: element {index} is {}, expected {expected}",
+                found.to_f32()
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Rows that are compared with an f64 product: the edges and a sample between.
+fn sample(m: usize) -> Vec<usize> {
+    let mut rows: Vec<usize> = (0..m).step_by((m / 29).max(1)).collect();
+    rows.extend([m - 1, m / 2]);
+    rows
+}
+
+fn pick(found: impl Fn(usize) -> f32, rows: &[usize], n: usize) -> Vec<f32> {
+    rows.iter().flat_map(|&row| (row * n..(row + 1) * n).map(&found).collect::<Vec<_>>()).collect()
+}
+
+fn close(what: &str, found: &[f32], expected: &[f64]) -> Result<(), Failed> {
+    let error = relative_error(found, expected);
+    println!("  {what}: relative error {error:.2e}");
+    if error < TOLERANCE {
+        Ok(())
+    } else {
+        Err(format!("{what}: relative error {error:.2e}").into())
+    }
+}
+
+fn close_gather<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Result<(), Failed> {
+    let m = 2048;
+    let a: Vec<T> = Draw::Uniform.rows(1, 0..m, k);
+    let bias = Draw::Uniform.rows::<f32>(3, 0..1, n);
+    let outputs = world(ranks)?.run(|rank| {
+        let b = rank.tensor(n, k, &Draw::Uniform.rows::<T>(2, 0..n, k))?;
+        let rows = rank.own_range(m);
+        let shard = rank.tensor(rows.len(), k, &a[rows.start * k..rows.end * k])?;
+        let bias = rank.tensor(1, n, &bias)?;
+        let mut c = poison::<T>(rank, m, n)?;
+        load(rank)?(&shard, &b, &bias, &mut c)?;
+        c.to_vec()
+    })?;
+    let b: Vec<T> = Draw::Uniform.rows(2, 0..n, k);
+    let rows = sample(m);
+    let expected: Vec<f64> = product(&a, &b, k, &rows)
+        .iter()
+        .enumerate()
+        .map(|(i, x)| gelu(x + f64::from(bias[i % n])))
+        .collect();
+    for (rank, found) in outputs.iter().enumerate() {
+        if found.iter().any(|x| !x.to_f32().is_finite()) {
+            return Err(format!("rank {rank} left elements unwritten").into());
+        }
+        let found = pick(|i| found[i].to_f32(), &rows, n);
+        close(&format!("gather {m}x{n}x{k}, rank {rank} of {ranks}"), &found, &expected)?;
+    }
+    Ok(())
+}
+
+fn close_scatter<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Result<(), Failed> {
+    let m = 2048;
+    // f16 ends at 65504: scaled so that sums over k and ranks stay far below.
+    let a: Vec<T> = Draw::Uniform.rows(1, 0..m, k);
+    let bias = Draw::Uniform.rows::<f32>(3, 0..1, n);
+    let outputs = world(ranks)?.run(|rank| {
+        let seed = 20 + u64::from(rank.index());
+        let b = rank.tensor(n, k, &Draw::Uniform.rows::<T>(seed, 0..n, k))?;
+        let a = rank.tensor(m, k, &a)?;
+        let bias = rank.tensor(1, n, &bias)?;
+        let mut c = poison::<T>(rank, rank.own_rows(m), n)?;
+        load(rank)?(&a, &b, &bias, &mut c)?;
+        c.to_vec()
+    })?;
+    let rows = sample(m);
+    let mut expected: Vec<f64> = (0..rows.len() * n).map(|i| f64::from(bias[i % n])).collect();
+    for rank in 0..ranks {
+        let b: Vec<T> = Draw::Uniform.rows(20 + u64::from(rank), 0..n, k);
+        for (sum, x) in expected.iter_mut().zip(product(&a, &b, k, &rows)) {
+            *sum += x;
+        }
+    }
+    let found = outputs.concat();
+    if found.iter().any(|x| !x.to_f32().is_finite()) {
+        return Err("elements were left unwritten".into());
+    }
+    let found = pick(|i| found[i].to_f32(), &rows, n);
+    close(&format!("scatter {m}x{n}x{k}, world {ranks}"), &found, &expected)
+}
+
+/// Both operators, a hundred times in a row on every rank, with new data now and then.
+fn many_launches() -> Result<(), Failed> {
+    let (m, n, k) = (500, 264, 200);
+    let expected = |round: u64| {
+        let a: Vec<bf16> = Draw::Integers.rows(round, 0..m, k);
+        let b: Vec<bf16> = Draw::Integers.rows(99, 0..n, k);
+        product(&a, &b, k, &(0..m).collect::<Vec<_>>())
+    };
+    let outcomes = world(4)?.run(|rank| {
+        let gather = kernels::ag_relu_bf16::load(rank)?;
+        let b = rank.tensor(n, k, &Draw::Integers.rows::<bf16>(99, 0..n, k))?;
+        let bias = rank.zeros::<f32>(1, n)?;
+        let rows = rank.own_range(m);
+        let mut a = rank.zeros::<bf16>(rows.len(), k)?;
+        let mut c = poison::<bf16>(rank, m, n)?;
+        for round in 0..10 {
+            a.write(&Draw::Integers.rows::<bf16>(round, rows.clone(), k))?;
+            for _ in 0..10 {
+                gather.launch(&a, &b, &bias, &mut c)?;
+            }
+            let expected = expected(round).into_iter().map(|x| x.max(0.0));
+            let expected: Vec<f64> = expected.collect();
+            let found = c.to_vec()?;
+            if let Err(wrong) = same(&format!("round {round}"), &found, expected.into_iter()) {
+                return Ok(Err(wrong));
+            }
+        }
+        Ok(Ok(()))
+    })?;
+    outcomes.into_iter().collect()
+}
+
+fn custom_order() -> Result<(), Failed> {
+    let (m, n, k) = (1000, 520, 264);
+    let schedule = kernels::ag_relu_bf16::definition().schedules;
+    let backwards = Order::custom("backwards", |step, grid, _, _| {
+        let tile = grid.tiles() - 1 - step;
+        TileCoord { m: tile / grid.cols, n: tile % grid.cols }
+    });
+    let schedule = schedule()[0].clone().order(backwards).chunk_rows(100);
+    let outputs = world(2)?.run(|rank| {
+        let kernel = kernels::ag_relu_bf16::load_with(rank, &schedule)?;
+        let rows = rank.own_range(m);
+        let a = rank.tensor(rows.len(), k, &Draw::Integers.rows::<bf16>(1, rows.clone(), k))?;
+        let b = rank.tensor(n, k, &Draw::Integers.rows::<bf16>(2, 0..n, k))?;
+        let bias = rank.zeros::<f32>(1, n)?;
+        let mut c = poison::<bf16>(rank, m, n)?;
+        kernel.launch(&a, &b, &bias, &mut c)?;
+        c.to_vec()
+    })?;
+    let a: Vec<bf16> = Draw::Integers.rows(1, 0..m, k);
+    let b: Vec<bf16> = Draw::Integers.rows(2, 0..n, k);
+    let expected = product(&a, &b, k, &(0..m).collect::<Vec<_>>());
+    for found in &outputs {
+        same("backwards", found, expected.iter().map(|x| x.max(0.0)))?;
+    }
+    Ok(())
+}
+
+/// One of two ranks prepares the launch and never makes it: the other must say so.
+fn missing_rank() -> Result<(), Failed> {
+    let limit = Duration::from_secs(1);
+    let (m, n, k) = (512, 256, 128);
+    let outcomes = world(2)?.with_limit(limit).run(|rank| {
+        let kernel = kernels::ag_relu_bf16::load(rank)?;
+        let a = rank.zeros::<bf16>(rank.own_rows(m), k)?;
+        let b = rank.zeros::<bf16>(n, k)?;
+        let bias = rank.zeros::<f32>(1, n)?;
+        let mut c = rank.zeros::<bf16>(m, n)?;
+        kernel.launch(&a, &b, &bias, &mut c)?;
+        rank.synchronize()?;
+        if rank.index() == 1 {
+            std::thread::sleep(3 * limit);
+            return Ok(None);
+        }
+        let start = Instant::now();
+        kernel.launch(&a, &b, &bias, &mut c)?;
+        let stalled = rank.synchronize();
+        let waited = start.elapsed();
+        Ok(Some((stalled, waited, kernel.launch(&a, &b, &bias, &mut c))))
+    })?;
+    match &outcomes[0] {
+        Some((Err(stall @ Error::Stalled { rank: 0, wanted: 2, seen: 1, .. }), waited, again)) => {
+            println!("  {stall}");
+            if *waited > limit + Duration::from_secs(1) {
+                return Err(format!("the stall took {waited:?}").into());
+            }
+            match again {
+                Err(Error::Poisoned { .. }) => Ok(()),
+                other => Err(format!("a launch after a stall gave {other:?}").into()),
+            }
+        }
+        other => Err(format!("expected a stall of rank 0, found {other:?}").into()),
+    }
+}
