@@ -5,9 +5,10 @@
 //! | `structure` | does every name mean something, in this place | `types`, `bounds`, `signal-not-monotone` |
 //! | `resources` | does it fit the target | `schedule`, `resources` |
 //! | `arithmetic` | does index arithmetic stay in 31 bits on this launch | `bounds` |
-//! | `launch` | does this launch end, and write every output element once | all others |
+//! | `effects` | does this launch stay in its buffers, and write every output element once | `bounds`, `dimensions`, `written-twice`, `never-written` |
+//! | `machine` | does this launch end | `wait-without-signal`, `deadlock`, `signal-not-monotone` |
 //!
-//! [`verify`] runs the last two on a family of small launches, [`Verified::check_launch`] on one
+//! [`verify`] runs the last three on a family of small launches, [`Verified::check_launch`] on one
 //! exact launch. The run decides deadlock: control flow does not depend on data and signals only
 //! grow, so what an agent can do stays possible until it does it, and every maximal run does the
 //! same set of actions. If one run ends with every agent through, all do.
@@ -15,17 +16,18 @@
 mod arithmetic;
 mod coverage;
 mod deadlock;
+mod effects;
 mod family;
 mod launch;
 mod machine;
 mod regions;
 mod resources;
+mod skeleton;
 mod structure;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
 use crate::program::{Agent, Op, Program, SignalId, Stmt, Update};
-use std::collections::HashSet;
 
 /// Consecutive launches that are run: the third is the first that needs credit for a buffer that
 /// two launches share in turn.
@@ -52,7 +54,7 @@ impl Verified {
     /// check would take too much memory or too many steps, is refused with the numbers.
     pub fn check_launch(&self, launch: Launch) -> Result<(), Diagnostics> {
         let mut found = Findings::default();
-        launch::check(&self.0, launch, &mut found);
+        launch::check(&self.0, &skeleton::of(&self.0), launch, &mut found);
         found.diagnostics.into_result(())
     }
 }
@@ -75,7 +77,8 @@ pub fn verify(program: Program) -> Result<Verified, Diagnostics> {
 #[derive(Debug, Default)]
 struct Findings {
     diagnostics: Diagnostics,
-    seen: HashSet<(Rule, usize)>,
+    /// Rule and entry of each, by the entry's address.
+    seen: Vec<(Rule, usize)>,
     /// How often a rule was found broken, by an entry that had broken it before as well.
     count: usize,
 }
@@ -84,8 +87,21 @@ impl Findings {
     /// Adds what `diagnostic` makes, unless `rule` has been found broken by `entry` before.
     fn once<T>(&mut self, rule: Rule, entry: &T, diagnostic: impl FnOnce() -> Diagnostic) {
         self.count += 1;
-        if self.seen.insert((rule, std::ptr::from_ref(entry).addr())) {
+        let key = (rule, std::ptr::from_ref(entry).addr());
+        if !self.seen.contains(&key) {
+            self.seen.push(key);
             self.diagnostics.push(diagnostic());
+        }
+    }
+
+    /// Adds what another check of the same Program found.
+    fn merge(&mut self, other: Findings) {
+        self.count += other.count;
+        for (key, diagnostic) in other.seen.into_iter().zip(other.diagnostics.0) {
+            if !self.seen.contains(&key) {
+                self.seen.push(key);
+                self.diagnostics.push(diagnostic);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The launches every Program is checked on before it is compiled: few tiles, every kind of edge.
 
-use super::{Findings, launch};
+use super::{Findings, launch, skeleton};
 use crate::eval::Launch;
 use crate::program::Program;
 use crate::tile::Shape;
@@ -13,8 +13,9 @@ const CTAS: [u32; 3] = [1, 2, 3];
 
 /// Checks `program` on the family. Needs a sound structure.
 pub(super) fn check(program: &Program, found: &mut Findings) {
+    let skeleton = skeleton::of(program);
     for launch in family(program) {
-        launch::check(program, launch, found);
+        launch::check(program, &skeleton, launch, found);
     }
 }
 

@@ -1,12 +1,15 @@
 //! Checks one launch: whether it can be run at all, then the run itself.
 
 use super::machine::{Actor, Machine};
-use super::{EPOCHS, Findings, WORLD_LIMIT, arithmetic};
+use super::regions::Regions;
+use super::{EPOCHS, Findings, WORLD_LIMIT, arithmetic, effects, skeleton};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
 use crate::program::{Agent, BufferKind, Engine, Program};
 use crate::span::Span;
+use std::num::NonZero;
+use std::panic::resume_unwind;
 
 /// Bytes the run of a launch may take: tables, signals, rectangles and actors.
 const MEMORY_LIMIT: u64 = 1 << 30;
@@ -25,29 +28,67 @@ pub(super) fn describe(launch: Launch) -> String {
     format!("in a launch of {shape} on {world} {ranks} with {ctas} CTA{grid} each")
 }
 
-/// Checks `launch`. Needs a sound structure.
-pub(super) fn check(program: &Program, launch: Launch, found: &mut Findings) {
+/// Checks `launch`. Needs a sound structure, and the skeleton of the Program.
+pub(super) fn check(program: &Program, skeleton: &Program, launch: Launch, found: &mut Findings) {
     let before = found.count;
-    let admitted = admit(program, launch, found);
-    if !admitted || found.count > before {
-        return;
-    }
+    let Some(steps) = admit(program, launch, found) else { return };
     let mut views = Vec::with_capacity(launch.world as usize);
-    for rank in 0..launch.world {
-        match RankView::new(program, launch, rank) {
+    for view in each_rank(launch, steps, |rank| RankView::new(program, launch, rank)) {
+        match view {
             Ok(view) => views.push(view),
-            Err(error) => return refuse_order(program, launch, rank, &error, found),
+            Err(error) => return refuse_order(program, launch, views.len(), &error, found),
         }
     }
     declarations(&views, found);
-    if found.count == before {
-        Machine::new(&views, found).run();
+    if found.count > before {
+        return;
     }
+    let epochs = if skeleton::varies_by_epoch(program) { EPOCHS } else { 1 };
+    let regions = Regions::new(&views);
+    for rank in each_rank(launch, steps, |rank| {
+        let mut found = Findings::default();
+        effects::check(&regions, rank, epochs, &mut found);
+        found
+    }) {
+        found.merge(rank);
+    }
+    if found.count > before {
+        return;
+    }
+    for view in &mut views {
+        view.program = skeleton;
+    }
+    Machine::new(&views, found).run();
+}
+
+/// Steps from which threads are worth their start.
+const PARALLEL_STEPS: u64 = 1 << 17;
+
+/// What `check` gives for each rank, in order; on several threads where there is much to do.
+fn each_rank<T: Send>(launch: Launch, steps: u64, check: impl Fn(u32) -> T + Sync) -> Vec<T> {
+    let threads = if steps < PARALLEL_STEPS {
+        1
+    } else {
+        std::thread::available_parallelism().map_or(1, NonZero::get).min(launch.world as usize)
+    };
+    if threads == 1 {
+        return (0..launch.world).map(check).collect();
+    }
+    let ranks: Vec<u32> = (0..launch.world).collect();
+    std::thread::scope(|scope| {
+        let parts = ranks.chunks(ranks.len().div_ceil(threads)).map(|part| {
+            let check = &check;
+            scope.spawn(move || part.iter().map(|&rank| check(rank)).collect::<Vec<T>>())
+        });
+        let parts: Vec<_> = parts.collect();
+        let joined = parts.into_iter().map(|part| part.join());
+        joined.flat_map(|part| part.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
 
 /// Whether the launch is one that can be run: a world, a grid, and numbers that stay small.
-/// A launch without output elements does nothing, and is not run.
-fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
+/// A launch without output elements does nothing, and is not run. Returns a bound on its steps.
+fn admit(program: &Program, launch: Launch, found: &mut Findings) -> Option<u64> {
     let Launch { shape, world, ctas } = launch;
     let before = found.count;
     let mut refuse = |message: String| {
@@ -73,7 +114,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
         refuse(format!("expected fewer than 2147483648 tiles, found {tiles}"));
     }
     if tiles == 0 || found.count > before {
-        return false;
+        return None;
     }
     let (mut steps, mut bytes) = (0u64, 0u64);
     for rank in 0..world {
@@ -82,7 +123,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
         bytes = bytes.saturating_add(memory(program, launch, tiles, size.signals));
     }
     if found.count > before {
-        return false;
+        return None;
     }
     for (taken, limit, unit) in [(bytes, MEMORY_LIMIT, "bytes"), (steps, STEP_LIMIT, "steps")] {
         if taken > limit {
@@ -93,7 +134,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
             });
         }
     }
-    found.count == before
+    (found.count == before).then_some(steps)
 }
 
 /// Bytes the run takes for one rank, at most.
@@ -105,7 +146,7 @@ fn memory(program: &Program, launch: Launch, tiles: u64, signals: u64) -> u64 {
     // A row is 16 bytes and 8 while the order is evaluated; a write is a rectangle, a statement
     // and a mark.
     let tables = 24 * tiles * program.tables.len() as u64;
-    let written = 32 * tiles * outputs * u64::from(EPOCHS);
+    let written = 32 * tiles * outputs;
     signals.saturating_mul(4).saturating_add(actors + tables + written)
 }
 
@@ -120,7 +161,7 @@ pub(super) fn bodies(agent: &Agent, launch: Launch) -> u32 {
 fn refuse_order(
     program: &Program,
     launch: Launch,
-    rank: u32,
+    rank: usize,
     error: &OrderError,
     found: &mut Findings,
 ) {

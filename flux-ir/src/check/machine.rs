@@ -1,19 +1,16 @@
-//! Runs one launch on all ranks, several times in a row: no data, only who waits for whom and
-//! who writes what.
+//! Runs one launch on all ranks, several times in a row: only who waits for whom.
 //!
 //! Actors are the CTAs and copy engines of all ranks, and the exits of their agents. The run is
 //! greedy: an actor goes on until a signal it waits for is too small, and is woken by the raise
-//! that makes it large enough. Cost is linear in events; memory holds the tables, the signals
-//! and one rectangle per write to an output.
+//! that makes it large enough. Cost is linear in waits and signals; memory holds the tables and
+//! the signals.
 
-use super::coverage::{Coverage, Fault};
 use super::launch::{bodies, describe};
-use super::regions::Regions;
 use super::{EPOCHS, Findings, deadlock};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
-use crate::eval::{Action, AgentRun, Change, Event, Launch, RankView, Region};
-use crate::program::{AgentId, BufferKind, Engine, Program, SignalId, Stmt};
+use crate::eval::{Action, AgentRun, Change, Event, Launch, RankView};
+use crate::program::{AgentId, Engine, Program, SignalId, Stmt};
 use crate::span::Span;
 use crate::target::Target;
 use std::collections::HashMap;
@@ -72,10 +69,6 @@ pub(super) struct Machine<'a, 'p> {
     ready: Vec<usize>,
     /// Which actor sets a slot.
     setters: HashMap<usize, (usize, &'p Stmt)>,
-    regions: Regions<'a, 'p>,
-    /// By rank, epoch and output.
-    coverages: Vec<Coverage<'p>>,
-    outputs: Vec<Option<usize>>,
     found: &'a mut Findings,
     before: usize,
 }
@@ -98,9 +91,6 @@ impl<'a, 'p> Machine<'a, 'p> {
             waiting: HashMap::new(),
             ready: Vec::new(),
             setters: HashMap::new(),
-            regions: Regions::new(views),
-            coverages: Vec::new(),
-            outputs: Vec::new(),
             before: found.count,
             found,
         };
@@ -113,7 +103,6 @@ impl<'a, 'p> Machine<'a, 'p> {
             }
         }
         machine.signals = vec![0; end];
-        machine.place_outputs();
         machine
     }
 
@@ -134,26 +123,6 @@ impl<'a, 'p> Machine<'a, 'p> {
         }
     }
 
-    fn place_outputs(&mut self) {
-        let mut count = 0;
-        for buffer in self.program.buffers.values() {
-            let output = (buffer.kind == BufferKind::Output).then_some(count);
-            count += usize::from(output.is_some());
-            self.outputs.push(output);
-        }
-        for view in self.views {
-            for _ in 0..EPOCHS {
-                for (id, buffer) in self.program.buffers.iter() {
-                    if buffer.kind == BufferKind::Output {
-                        let first = view.first_row(id, view.rank);
-                        let tile = self.program.tile;
-                        self.coverages.push(Coverage::new(view.extent(id), first, tile));
-                    }
-                }
-            }
-        }
-    }
-
     /// Runs all launches and reports what is wrong with them.
     pub(super) fn run(mut self) {
         for rank in 0..self.ranks.len() {
@@ -170,9 +139,7 @@ impl<'a, 'p> Machine<'a, 'p> {
             for (stmt, diagnostic) in found {
                 self.found.once(diagnostic.rule, stmt, || diagnostic);
             }
-            return;
         }
-        self.report_coverage();
     }
 
     /// Position of a slot among all signals.
@@ -282,46 +249,29 @@ impl<'a, 'p> Machine<'a, 'p> {
     /// Does what an event says; `false` where it is a wait that has not ended.
     fn perform(&mut self, index: usize, event: Event<'p>) -> bool {
         let (rank, stmt) = (self.actors[index].rank, event.stmt);
-        let fault = match event.action {
+        match event.action {
             Action::Wait { signal, slots, target, scope: _ } => {
                 let len = self.views[rank as usize].signal_len(signal);
                 if slots.end > len && !slots.is_empty() {
                     let name = &self.program.signals[signal].name;
                     let fault = format!("waits for slots {slots:?} of `%{name}`, which has {len}");
-                    self.fault(index, stmt, Rule::Bounds, fault);
+                    self.fault(index, stmt, Rule::Bounds, &fault);
                     return true;
                 }
-                if target <= 0 {
-                    return true;
-                }
-                return self.pass(index, Blocked { stmt, signal, slots, target });
+                target <= 0 || self.pass(index, Blocked { stmt, signal, slots, target })
             }
-            Action::FenceProxyAsync => Ok(()),
-            Action::Mainloop { products } => self.regions.mainloop(&event.tile, &products),
-            Action::Store { to, value } => {
-                let to = to_tile(to, &event.tile.rows, &event.tile.cols);
-                let checked = self.regions.inside(&to).and(self.regions.operands(rank, value, &to));
-                if checked.is_ok() {
-                    self.write(index, stmt, &to);
-                }
-                checked
-            }
-            Action::Sum { own, from } => self.regions.sum(rank, own, &from),
             Action::Signal { rank, signal, slot, change, scope: _, after: _ } => {
-                self.raise(index, stmt, (rank, signal, slot), change)
-            }
-            Action::Copy { from, to } => {
-                let checked = self.regions.copy(&from, &to);
-                if checked.is_ok() {
-                    self.write(index, stmt, &to);
+                if let Err((rule, what)) = self.raise(index, stmt, (rank, signal, slot), change) {
+                    self.fault(index, stmt, rule, &what);
                 }
-                checked
+                true
             }
-        };
-        if let Err((rule, what)) = fault {
-            self.fault(index, stmt, rule, what);
+            Action::FenceProxyAsync
+            | Action::Mainloop { .. }
+            | Action::Store { .. }
+            | Action::Sum { .. }
+            | Action::Copy { .. } => true,
         }
-        true
     }
 
     fn raise(
@@ -381,24 +331,12 @@ impl<'a, 'p> Machine<'a, 'p> {
         Ok(())
     }
 
-    /// Notes what is written of an output.
-    fn write(&mut self, index: usize, stmt: &'p Stmt, to: &Region) {
-        let Some(output) = self.outputs[to.buffer.index()].filter(|_| !to.is_empty()) else {
-            return;
-        };
-        let epoch = self.ranks[self.actors[index].rank as usize].epoch;
-        let outputs = self.coverages.len() / (self.views.len() * EPOCHS as usize);
-        let launch = to.rank as usize * EPOCHS as usize + epoch as usize - 1;
-        let rows = self.regions.memory_rows(to);
-        self.coverages[launch * outputs + output].add(rows, to.cols.clone(), stmt);
-    }
-
     fn escaped(&mut self, index: usize, stmt: &'p Stmt) {
         let what = "names an index that is negative, too large, or outside of its table or plane";
-        self.fault(index, stmt, Rule::Bounds, what.into());
+        self.fault(index, stmt, Rule::Bounds, what);
     }
 
-    fn fault(&mut self, index: usize, stmt: &'p Stmt, rule: Rule, what: String) {
+    fn fault(&mut self, index: usize, stmt: &'p Stmt, rule: Rule, what: &str) {
         let actor = &self.actors[index];
         let (program, launch) = (self.program, self.launch);
         let epoch = self.ranks[actor.rank as usize].epoch;
@@ -407,54 +345,23 @@ impl<'a, 'p> Machine<'a, 'p> {
                 .note(Span::UNKNOWN, format!("{}, launch {epoch} of {EPOCHS}", describe(launch)))
         });
     }
-
-    fn report_coverage(&mut self) {
-        let outputs: Vec<_> = self.program.buffers.iter().collect();
-        let outputs: Vec<_> =
-            outputs.into_iter().filter(|(_, b)| b.kind == BufferKind::Output).collect();
-        for (index, coverage) in self.coverages.iter().enumerate() {
-            let Some(fault) = coverage.fault() else { continue };
-            let (id, buffer) = outputs[index % outputs.len()];
-            let rank = index / outputs.len() / EPOCHS as usize;
-            let epoch = index / outputs.len() % EPOCHS as usize + 1;
-            let first = self.views[rank].first_row(id, rank as u32);
-            let at = |row: u32, col: u32| {
-                format!("element ({}, {col}) of `%{}` on rank {rank}", row + first, buffer.name)
-            };
-            let launch = format!("{}, launch {epoch} of {EPOCHS}", describe(self.launch));
-            match fault {
-                Fault::Twice { row, col, stmts: [one, two] } => {
-                    self.found.once(Rule::WrittenTwice, two, || {
-                        let message = format!("{} is written twice", at(row, col));
-                        Diagnostic::new(Rule::WrittenTwice, two.span, message)
-                            .note(one.span, "first here")
-                            .note(Span::UNKNOWN, launch)
-                    });
-                }
-                Fault::Never { row, col } => {
-                    self.found.once(Rule::NeverWritten, buffer, || {
-                        let message = format!("{} is never written", at(row, col));
-                        Diagnostic::new(Rule::NeverWritten, buffer.span, message)
-                            .note(Span::UNKNOWN, launch)
-                            .help("every element of an output has to be stored in each launch")
-                    });
-                }
-            }
-        }
-    }
 }
 
 impl Actor<'_, '_> {
-    /// `rank 1, cta 0 of gemm`, or the exit of it.
     pub(super) fn name(&self, program: &Program) -> String {
-        let agent = &program.agents[self.agent];
-        let what = match (self.cta, agent.engine) {
-            (None, _) => "the exit".into(),
-            (Some(cta), Engine::Ctas) => format!("cta {cta}"),
-            (Some(_), Engine::CopyEngine) => "the copy engine".into(),
-        };
-        format!("rank {}, {what} of `{}`", self.rank, agent.name)
+        name(program, self.rank, self.agent, self.cta)
     }
+}
+
+/// `rank 1, cta 0 of gemm`, or the exit of it.
+pub(super) fn name(program: &Program, rank: u32, agent: AgentId, cta: Option<u32>) -> String {
+    let agent = &program.agents[agent];
+    let what = match (cta, agent.engine) {
+        (None, _) => "the exit".into(),
+        (Some(cta), Engine::Ctas) => format!("cta {cta}"),
+        (Some(_), Engine::CopyEngine) => "the copy engine".into(),
+    };
+    format!("rank {rank}, {what} of `{}`", agent.name)
 }
 
 /// Agents of a launch start together. On a GPU the host feeds the copy engines, one behind the
@@ -471,10 +378,4 @@ fn stages(program: &Program) -> Vec<Vec<AgentId>> {
             copies.chain([ctas]).filter(|stage| !stage.is_empty()).collect()
         }
     }
-}
-
-/// The part of `to` that lies in the tile.
-fn to_tile(to: Region, rows: &Range<u32>, cols: &Range<u32>) -> Region {
-    let cut = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start)..a.end.min(b.end);
-    Region { rows: cut(&to.rows, rows), cols: cut(&to.cols, cols), ..to }
 }

@@ -52,6 +52,10 @@ impl<'a, 'p> Regions<'a, 'p> {
         Regions { views, program, extents, reads }
     }
 
+    pub(super) fn view(&self, rank: u32) -> &'a RankView<'p> {
+        &self.views[rank as usize]
+    }
+
     fn extent(&self, rank: u32, buffer: BufferId) -> (Extent, u32) {
         self.extents[rank as usize * self.program.buffers.len() + buffer.index()]
     }
