@@ -246,10 +246,6 @@ impl<'c> Cx<'c> {
         built(self.builder.build_bit_cast(a, ty, "")).into_float_value()
     }
 
-    pub(crate) fn bits_of(&self, a: Float<'c>, ty: IntType<'c>) -> Int<'c> {
-        built(self.builder.build_bit_cast(a, ty, "")).into_int_value()
-    }
-
     pub(crate) fn to_i16(&self, a: Int<'c>) -> Int<'c> {
         built(self.builder.build_int_truncate(a, self.i16, ""))
     }

@@ -153,7 +153,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             tid,
             lane: cx.and(tid, cx.uint(31)),
             warp,
-            span: std::cell::Cell::new(Span::UNKNOWN),
+            span: std::cell::Cell::new(plan.span),
             cx,
         };
         let completed = memory::ld_relaxed_sys(&kernel.cx, kernel.word(Word::Epoch));

@@ -5,7 +5,7 @@ use super::statement::Role;
 use crate::context::{Int, Is};
 use crate::error::Error;
 use crate::nvvm::wgmma::Major;
-use crate::nvvm::{mbarrier, tma};
+use crate::nvvm::{fence, mbarrier, tma};
 use crate::plan::PANEL;
 use flux_ir::abi::{MapParam, SWIZZLE_BYTES};
 use flux_ir::program::{Op, Place, Stmt};
@@ -31,6 +31,10 @@ impl<'c> Kernel<'c, '_> {
         let k_first = self.expr(&self.plan.products[0].a.cols.lo)?;
         cx.count(self.vars[crate::plan::index(tiles.var)], to, step, || {
             self.statements(self.plan.head, Role::Producer)?;
+            if unfenced(self.plan.head) {
+                // Its loads follow every wait of this thread, also one that guards other data.
+                fence::proxy_async(cx);
+            }
             let loads = self.loads()?;
             let k = cx.cell_of(cx.int(0));
             cx.count(k, steps, cx.int(1), || {
@@ -137,6 +141,22 @@ impl<'c> Kernel<'c, '_> {
             cx.select(cx.is(plane, Is::Eq, cx.uint(number)), map, found)
         }))
     }
+}
+
+/// Whether a wait stands behind the last proxy fence.
+fn unfenced(body: &[Stmt]) -> bool {
+    body.iter().fold(false, |waited, stmt| match &stmt.op {
+        Op::Wait { .. } => true,
+        Op::FenceProxyAsync => false,
+        Op::For { body, .. } | Op::If { body, .. } => waited || unfenced(body),
+        Op::Let { .. }
+        | Op::Row { .. }
+        | Op::Mainloop { .. }
+        | Op::Store { .. }
+        | Op::Sum { .. }
+        | Op::Signal { .. }
+        | Op::Copy { .. } => waited,
+    })
 }
 
 /// One box of a k-step.

@@ -14,11 +14,7 @@ impl Kernel<'_, '_> {
     pub(super) fn retire(&self) -> Result<(), Error> {
         let cx = &self.cx;
         if self.stores_in_bulk() {
-            let first = cx.is(self.lane, Is::Eq, cx.int(0));
-            cx.when(first, || {
-                tma::wait_group(cx, Completion::Performed, 0);
-                Ok::<(), Error>(())
-            })?;
+            tma::wait_group(cx, Completion::Performed, 0);
         }
         sync::bar_sync(cx, END_BARRIER, GROUPS * WARPGROUP);
         let one = cx.is(self.tid, Is::Eq, cx.uint(WARPGROUP));

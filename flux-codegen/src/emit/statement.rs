@@ -162,10 +162,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         cx.when(live, || {
             let first = cx.is(self.lane, Is::Eq, cx.int(0));
             if self.stores_in_bulk() {
-                cx.when(first, || {
-                    tma::wait_group(cx, raise.after, 0);
-                    Ok::<(), Error>(())
-                })?;
+                tma::wait_group(cx, raise.after, 0);
             }
             // Stores of all lanes come before lane 0's release.
             sync::bar_warp_sync(cx);

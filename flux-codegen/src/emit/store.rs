@@ -102,7 +102,10 @@ impl<'c> Kernel<'c, '_> {
                     ),
                     None => cx.either(
                         self.leaves_by_vectors(output, slab),
-                        || self.write_vectors(output, slab, &pairs),
+                        || {
+                            self.write_vectors(output, slab, &pairs);
+                            Ok(())
+                        },
                         || elements(&pairs),
                     ),
                 }
@@ -137,7 +140,7 @@ impl<'c> Kernel<'c, '_> {
 
     /// Puts a box into the warp's own staging memory, swizzled as TMA wants it: the 16-byte
     /// column index XOR the row, modulo 8. Yields its address.
-    fn stage(&self, pairs: &[Int<'c>]) -> Result<Int<'c>, Error> {
+    fn stage(&self, pairs: &[Int<'c>]) -> Int<'c> {
         let cx = &self.cx;
         let shared = &self.plan.abi.shared;
         let own = cx.mul(cx.and(self.warp, cx.int(3)), cx.uint(shared.staging * BOX_BYTES));
@@ -146,8 +149,9 @@ impl<'c> Kernel<'c, '_> {
         let base = cx.add(self.shared, cx.uint(shared.c));
         let base = cx.add(cx.add(base, cx.add(own, group)), cx.get(self.staging));
         if self.stores_in_bulk() {
-            // The box may be written once the bulk store before last has read it.
-            self.first_lane(|| tma::wait_group(cx, Completion::Read, shared.staging - 1))?;
+            // The box may be written once the bulk store before last has read it. Lanes that
+            // store nothing in bulk do not wait here, and it takes no branch.
+            tma::wait_group(cx, Completion::Read, shared.staging - 1);
         }
         sync::bar_warp_sync(cx);
         let row = cx.and(self.lane, cx.int(7));
@@ -160,27 +164,18 @@ impl<'c> Kernel<'c, '_> {
             let at = cx.add(at_row, cx.shl(cx.xor(column, row), 4));
             stmatrix::store(cx, at, matrices);
         }
-        Ok(base)
+        base
     }
 
     /// Hands the staging memory over to the next box.
-    fn staged(&self) -> Result<(), Error> {
+    fn staged(&self) {
         let cx = &self.cx;
         if self.stores_in_bulk() {
-            self.first_lane(|| tma::commit_group(cx))?;
+            tma::commit_group(cx);
         }
         if self.plan.abi.shared.staging > 1 {
             cx.set(self.staging, cx.xor(cx.get(self.staging), cx.uint(BOX_BYTES)));
         }
-        Ok(())
-    }
-
-    fn first_lane(&self, then: impl FnOnce()) -> Result<(), Error> {
-        let cx = &self.cx;
-        cx.when(cx.is(self.lane, Is::Eq, cx.int(0)), || {
-            then();
-            Ok(())
-        })
     }
 
     fn write_tma(
@@ -191,12 +186,16 @@ impl<'c> Kernel<'c, '_> {
         pairs: &[Int<'c>],
     ) -> Result<(), Error> {
         let cx = &self.cx;
-        let from = self.stage(pairs)?;
+        let from = self.stage(pairs);
         fence::proxy_async_shared(cx);
         sync::bar_warp_sync(cx);
         let row = cx.sub(slab.row, output.first_row);
-        self.first_lane(|| tma::store_2d(cx, map, [slab.column, row], from))?;
-        self.staged()
+        cx.when(cx.is(self.lane, Is::Eq, cx.int(0)), || {
+            tma::store_2d(cx, map, [slab.column, row], from);
+            Ok::<(), Error>(())
+        })?;
+        self.staged();
+        Ok(())
     }
 
     fn write_vectors(
@@ -204,9 +203,9 @@ impl<'c> Kernel<'c, '_> {
         output: &Output<'c>,
         slab: &Slab<'c>,
         pairs: &[Int<'c>],
-    ) -> Result<(), Error> {
+    ) {
         let (cx, window) = (&self.cx, slab.window);
-        let from = self.stage(pairs)?;
+        let from = self.stage(pairs);
         sync::bar_warp_sync(cx);
         // Lanes in a row take its 16-byte pieces; a power of two of them, and no fewer than
         // leave the warp 16 rows.
@@ -230,7 +229,7 @@ impl<'c> Kernel<'c, '_> {
             let wanted = cx.and(inside, self.in_rows(slab, row));
             memory::st_global_v4_if(cx, cx.bit(wanted), at, values);
         }
-        self.staged()
+        self.staged();
     }
 
     fn row_address(&self, output: &Output<'c>, row: Int<'c>) -> Int<'c> {

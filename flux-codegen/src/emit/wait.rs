@@ -7,10 +7,10 @@
 use super::Kernel;
 use crate::context::{Int, Is};
 use crate::error::Error;
-use crate::nvvm::{memory, special, sync};
+use crate::nvvm::{memory, special, sync, tma};
 use flux_ir::abi::{Report, Word};
 use flux_ir::arena::Handle;
-use flux_ir::program::{At, Range, Scope, SignalId};
+use flux_ir::program::{At, Completion, Expr, Range, Scope, SignalId};
 
 /// Polls between two looks at the clock and the abort word: a poll takes about a microsecond.
 const POLLS: u32 = 16;
@@ -19,7 +19,7 @@ const POLLS: u32 = 16;
 pub(super) struct Awaited<'e> {
     pub(super) signal: SignalId,
     pub(super) slots: &'e Range,
-    pub(super) target: &'e flux_ir::program::Expr,
+    pub(super) target: &'e Expr,
     pub(super) scope: Scope,
 }
 
@@ -50,7 +50,7 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let slot = cx.cell_of(first);
         let end = self.expr(&awaited.slots.hi)?;
-        let target = self.expr(&awaited.target.clone())?;
+        let target = self.expr(awaited.target)?;
         cx.count(slot, end, step, || {
             let waiting = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
             cx.when(waiting, || self.wait_slot(awaited, cx.get(slot), target))
@@ -127,6 +127,10 @@ impl<'c> Kernel<'c, '_> {
             (Report::Column, cx.uint(span.column)),
         ] {
             memory::st_relaxed_sys(cx, at(word), value);
+        }
+        if self.stores_in_bulk() {
+            // Whoever reads the report finds everything stored that this thread stored before.
+            tma::wait_group(cx, Completion::Performed, 0);
         }
         memory::st_release(cx, Scope::Sys, at(Report::State), cx.int(1));
     }

@@ -1,7 +1,6 @@
 //! Fences (PTX ISA, "Parallel Synchronization and Communication Instructions: membar / fence").
 
 use crate::context::Cx;
-use flux_ir::program::Scope;
 
 /// `fence.proxy.async`: orders generic accesses before asynchronous (bulk) ones, in every state
 /// space.
@@ -12,10 +11,4 @@ pub(crate) fn proxy_async(cx: &Cx) {
 /// `fence.proxy.async.shared::cta`: the same, of the CTA's shared memory alone.
 pub(crate) fn proxy_async_shared(cx: &Cx) {
     cx.asm(false, "fence.proxy.async.shared::cta;", "~{memory}", None, &[]);
-}
-
-/// `fence.acq_rel` at a scope.
-pub(crate) fn acq_rel(cx: &Cx, scope: Scope) {
-    let text = format!("fence.acq_rel.{};", scope.name());
-    cx.asm(false, &text, "~{memory}", None, &[]);
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod kernels;
+
 use flux_codegen::Image;
 use flux_ir::check::Verified;
 use flux_ir::{Kernel, Schedule};
@@ -9,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Lowers and checks a kernel given as text.
-pub fn lower(text: &str, schedule: &Schedule) -> Verified {
+pub(crate) fn lower(text: &str, schedule: &Schedule) -> Verified {
     let kernel: Kernel = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
     let program =
         flux_ir::lower::lower(&kernel, schedule).unwrap_or_else(|error| panic!("{error}"));
@@ -17,12 +19,12 @@ pub fn lower(text: &str, schedule: &Schedule) -> Verified {
 }
 
 /// Compiles a kernel given as text.
-pub fn compile(text: &str, schedule: &Schedule) -> Image {
+pub(crate) fn compile(text: &str, schedule: &Schedule) -> Image {
     flux_codegen::compile(&lower(text, schedule)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The assembler: `FLUX_PTXAS`, or `ptxas` on the path.
-pub fn ptxas() -> Option<PathBuf> {
+pub(crate) fn ptxas() -> Option<PathBuf> {
     let named = std::env::var_os("FLUX_PTXAS").map(PathBuf::from);
     let candidates = named.into_iter().chain([PathBuf::from("ptxas")]);
     let found = candidates.into_iter().find(|path| {
@@ -35,7 +37,7 @@ pub fn ptxas() -> Option<PathBuf> {
 }
 
 /// Assembles PTX and returns what `ptxas -v` said.
-pub fn assemble(ptxas: &PathBuf, name: &str, ptx: &str) -> Result<String, String> {
+pub(crate) fn assemble(ptxas: &PathBuf, name: &str, ptx: &str) -> Result<String, String> {
     let folder = std::env::temp_dir().join(format!("flux-codegen-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let (source, binary) =

@@ -1,0 +1,102 @@
+//! Kernels become PTX that the assembler takes without spills.
+
+mod support;
+
+use flux_ir::{Consumers, Schedule};
+use support::kernels::{self, ALL, GATHER, PLAIN, SCATTER, SWIGLU};
+
+/// The schedules that kernels are given by default.
+fn defaults(kernel: &str) -> Vec<Schedule> {
+    let base = Schedule::sm_90a();
+    let ping_pong = base.clone().consumers(Consumers::PingPong);
+    if kernel == SWIGLU {
+        return vec![base.tile(128, 128, 64)];
+    }
+    vec![
+        base.clone().tile(128, 256, 64),
+        base.tile(128, 128, 64),
+        ping_pong.clone().tile(128, 192, 64),
+        ping_pong.tile(128, 128, 64),
+    ]
+}
+
+#[test]
+fn every_default_schedule_assembles_without_spills() {
+    let Some(ptxas) = support::ptxas() else { return };
+    for kernel in ALL {
+        for (index, schedule) in defaults(kernel).iter().enumerate() {
+            let image = support::compile(kernel, schedule);
+            let name = format!("{}-{index}", image.entry);
+            let said = support::assemble(&ptxas, &name, &image.ptx)
+                .unwrap_or_else(|said| panic!("{name} ({schedule}): {said}"));
+            assert!(
+                said.contains("0 bytes spill stores, 0 bytes spill loads"),
+                "{name} ({schedule}): {said}"
+            );
+            // C75xx: wgmma is serialized, or setmaxnreg ignored.
+            assert!(!said.contains("C75"), "{name} ({schedule}): {said}");
+        }
+    }
+}
+
+#[test]
+fn unusual_tiles_assemble() {
+    let Some(ptxas) = support::ptxas() else { return };
+    let base = Schedule::sm_90a();
+    let ping_pong = base.clone().consumers(Consumers::PingPong);
+    let tiles = [
+        base.clone().tile(256, 128, 64),
+        base.tile(128, 8, 64).stages(2),
+        ping_pong.clone().tile(64, 72, 64),
+        ping_pong.clone().tile(64, 256, 64),
+        ping_pong.tile(128, 208, 64),
+    ];
+    for kernel in [PLAIN, GATHER, SCATTER] {
+        for (index, schedule) in tiles.iter().enumerate() {
+            let image = support::compile(kernel, schedule);
+            let name = format!("{}-tile-{index}", image.entry);
+            support::assemble(&ptxas, &name, &image.ptx)
+                .unwrap_or_else(|said| panic!("{name} ({schedule}): {said}"));
+        }
+    }
+}
+
+#[test]
+fn one_program_gives_one_text() {
+    for kernel in [kernels::BIAS_GELU, SCATTER] {
+        let schedule = Schedule::sm_90a();
+        assert_eq!(support::compile(kernel, &schedule), support::compile(kernel, &schedule));
+    }
+}
+
+#[test]
+fn an_image_names_its_kernel_and_fits_the_target() {
+    let image = support::compile(PLAIN, &Schedule::sm_90a());
+    assert_eq!(image.entry, "plain");
+    assert_eq!(image.threads, 384);
+    assert!(image.shared_bytes <= 232_448, "{}", image.shared_bytes);
+    assert!(image.ptx.contains(".entry plain("), "{}", image.ptx);
+    assert!(image.ptx.contains(".target sm_90a"), "{}", image.ptx);
+}
+
+#[test]
+fn arithmetic_is_not_contracted() {
+    // The assembler may fuse a product and a sum that do not say how they round.
+    let image = support::compile(kernels::TWO_OUTPUTS, &Schedule::sm_90a());
+    let loose = |line: &&str| {
+        let text = line.trim();
+        ["mul.f32", "add.f32", "sub.f32"].iter().any(|form| text.starts_with(form))
+    };
+    assert_eq!(image.ptx.lines().find(loose), None);
+    assert!(image.ptx.contains("mul.rn.f32"), "{}", image.ptx);
+    assert!(image.ptx.contains("div.rn.f32"), "{}", image.ptx);
+}
+
+#[test]
+fn a_stalled_wait_names_the_line_of_the_source() {
+    let kernel = GATHER.replace("@7:17", "@4711:1234");
+    let image = support::compile(&kernel, &Schedule::sm_90a());
+    for literal in [", 4711;", ", 1234;"] {
+        assert!(image.ptx.contains(literal), "{literal} in {}", image.ptx);
+    }
+}
