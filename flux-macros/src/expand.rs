@@ -46,7 +46,7 @@ pub(crate) fn schedule(args: TokenStream, item: TokenStream) -> TokenStream {
         let name = function.name();
         let message = format!(
             "`#[schedule(…)]` belongs to a kernel, and `{name}` is none\
-             \n  = help: put `#[flux::kernel]` on it"
+             \nhelp: put `#[flux::kernel]` on it"
         );
         let report = report::error(Span::call_site(), &message);
         return quote!(#item #report);
@@ -62,7 +62,7 @@ pub(crate) fn refuse_arguments(args: TokenStream, name: &str) -> Option<TokenStr
     let first = args.into_iter().next()?;
     let message = format!(
         "`#[flux::{name}]` takes no arguments\
-         \n  = help: how a kernel runs is said by `#[schedule(sm_90a, tile = (128, 256, 64))]`"
+         \nhelp: how a kernel runs is said by `#[schedule(sm_90a, tile = (128, 256, 64))]`"
     );
     Some(report::error(first.span(), &message))
 }
@@ -74,6 +74,12 @@ pub(crate) fn expand(model: Model, spans: &SpanMap) -> TokenStream {
     let companion = companion(&model);
     let guard = guard(&model);
     let errors = report::errors(&model.errors, spans, name.span());
+    let original = if model.errors.is_empty() { never_called(function) } else { hidden(function) };
+    quote!(#original #companion #guard #errors)
+}
+
+/// The user's function, for rustc to check and editors to complete.
+fn never_called(function: &Function) -> TokenStream {
     quote! {
         #[allow(
             dead_code,
@@ -82,9 +88,23 @@ pub(crate) fn expand(model: Model, spans: &SpanMap) -> TokenStream {
             reason = "a kernel is read and compiled, never called"
         )]
         #function
-        #companion
-        #guard
-        #errors
+    }
+}
+
+/// The user's function where a mistake in it has been reported: rustc would report the same one
+/// again, in its own words and with what follows from it. An editor still sees every token.
+fn hidden(function: &Function) -> TokenStream {
+    let original = never_called(function);
+    let Function { vis, sig, .. } = function;
+    quote! {
+        #[allow(unexpected_cfgs, reason = "rust-analyzer sets it, and cargo does not know")]
+        #[cfg(rust_analyzer)]
+        #original
+        #[allow(unused, unexpected_cfgs, clippy::all, reason = "it stands for the function above")]
+        #[cfg(not(rust_analyzer))]
+        #vis #sig {
+            loop {}
+        }
     }
 }
 

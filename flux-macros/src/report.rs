@@ -20,22 +20,22 @@ pub(crate) fn error(span: Span, message: &str) -> TokenStream {
     quote_spanned!(span=> ::core::compile_error! { #message })
 }
 
-/// The finding in the form in which rustc prints its own.
+/// The finding with its notes; rustc indents the lines that follow the first.
 fn text_of(diagnostic: &Diagnostic) -> String {
     let mut text = diagnostic.message.clone();
     for (span, note) in &diagnostic.notes {
-        text.push_str(&format!("\n  = note: {note}"));
+        text.push_str(&format!("\nnote: {note}"));
         if span.is_known() {
             text.push_str(&format!(" (line {})", span.line));
         }
     }
     if let Some(help) = &diagnostic.help {
-        text.push_str(&format!("\n  = help: {help}"));
+        text.push_str(&format!("\nhelp: {help}"));
     }
     match diagnostic.rule {
         // These speak for themselves.
         Rule::Language | Rule::Types | Rule::Syntax => {}
-        rule => text.push_str(&format!("\n  = rule: {rule}")),
+        rule => text.push_str(&format!("\nrule: {rule}")),
     }
     text
 }

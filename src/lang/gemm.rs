@@ -1,6 +1,6 @@
 //! The product of a tile.
 
-use super::{Element, Fragment, Gathered, Global, Ready, Tile, Transposed, sealed::Sealed};
+use super::{Element, Fragment, Global, Ready, Tile, Transposed, sealed::Sealed};
 
 /// The tile of `a · b`, accumulated in f32.
 ///
@@ -22,11 +22,13 @@ pub fn gemm<T: Element, A: Left<T>, B: Right<T>>(a: A, b: B, tile: Tile) -> Frag
     match tile.0 {}
 }
 
-/// Left operands of [`gemm`]: a [`&Global<T>`](Global), or rows of a [`Gathered`] tensor that are
-/// [`Ready`].
+/// Left operands of [`gemm`]: a [`&Global<T>`](Global), or rows of a
+/// [`Gathered`](super::Gathered) tensor that are [`Ready`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the left operand of `gemm`",
-    label = "expected a `&Global<{T}>`, or rows of a `&Gathered<{T}>` after their wait"
+    label = "expected a `&Global<{T}>`, or rows of a `&Gathered<{T}>` that have arrived",
+    note = "rows of a `Gathered` tensor may still be in flight from a peer: \
+            write `let a = a.wait(tile.rows());`"
 )]
 pub trait Left<T>: Sealed {}
 
@@ -37,28 +39,15 @@ pub trait Left<T>: Sealed {}
 )]
 pub trait Right<T>: Sealed {}
 
-/// A tensor whose rows are all there. No [`Gathered`] tensor is: its rows arrive while the
-/// kernel runs.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be multiplied yet",
-    label = "its rows may still be in flight from a peer",
-    note = "wait for them first: `let a = a.wait(tile.rows());`"
-)]
-pub trait Arrived: Sealed {}
-
 impl<T> Sealed for &Global<T> {}
 impl<T> Sealed for Ready<T> {}
 impl<T> Sealed for &Ready<T> {}
 impl<T> Sealed for Transposed<T> {}
 impl<T> Sealed for &Transposed<T> {}
-impl<T> Sealed for Gathered<T> {}
-impl<T> Sealed for &Gathered<T> {}
 
 impl<T: Element> Left<T> for &Global<T> {}
 impl<T: Element> Left<T> for Ready<T> {}
 impl<T: Element> Left<T> for &Ready<T> {}
-// Never satisfied: it leads rustc to the sentence about what is missing.
-impl<T: Element> Left<T> for &Gathered<T> where Gathered<T>: Arrived {}
 
 impl<T: Element> Right<T> for &Global<T> {}
 impl<T: Element> Right<T> for Transposed<T> {}

@@ -92,7 +92,7 @@ mod tile;
 
 pub use collective::{Gathered, Ready, Scattered, Sharded};
 pub use fragment::{Fragment, Operand};
-pub use gemm::{Arrived, Left, Right, gemm};
+pub use gemm::{Left, Right, gemm};
 pub use math::{Pair, cast, exp, gelu, gelu_tanh, max, min, relu, silu, tanh};
 pub use tensor::{Global, Transposed};
 pub use tile::{Rows, Tile, Tiles};

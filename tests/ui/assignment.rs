@@ -1,0 +1,12 @@
+use flux::prelude::*;
+
+#[flux::kernel]
+fn kernel(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+    for tile in c.tiles() {
+        let mut acc = gemm(a, b.t(), tile);
+        acc = relu(acc);
+        c.store(tile, acc);
+    }
+}
+
+fn main() {}

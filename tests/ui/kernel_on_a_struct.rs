@@ -1,0 +1,4 @@
+#[flux::kernel]
+struct Kernel;
+
+fn main() {}

@@ -1,0 +1,6 @@
+use flux::prelude::*;
+
+#[flux::kernel]
+fn kernel(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {}
+
+fn main() {}

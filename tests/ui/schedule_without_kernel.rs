@@ -1,0 +1,6 @@
+use flux::prelude::*;
+
+#[schedule(host)]
+fn helper() {}
+
+fn main() {}
