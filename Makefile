@@ -19,12 +19,12 @@ help:
 
 demo:
 	@scripts/setup
-	cargo run --example tp_mlp -- --world $(WORLD)
+	cargo run --release --example tp_mlp -- --world $(WORLD)
 
 demo-model:
 	@scripts/setup
 	weights=$$(scripts/fetch-model) && \
-	cargo run --example tp_mlp -- --world $(WORLD) --weights "$$weights" --layer $(LAYER) --text "$$TEXT"
+	cargo run --release --example tp_mlp -- --world $(WORLD) --weights "$$weights" --layer $(LAYER) --text "$$TEXT"
 
 test:
 	@scripts/setup --tools
