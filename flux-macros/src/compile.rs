@@ -2,9 +2,9 @@
 
 use crate::cache;
 use flux_ir::fingerprint::of_program;
-use flux_ir::{Diagnostics, Kernel, Schedule, check, lower};
 #[cfg(feature = "codegen")]
 use flux_ir::{Diagnostic, Rule, Span, Target};
+use flux_ir::{Diagnostics, Kernel, Schedule, check, lower};
 
 /// Machine code, as it is embedded.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -75,7 +75,8 @@ pub(crate) fn expand(model: Model, spans: &SpanMap) -> TokenStream {
     let guard = guard(&model);
     let errors = report::errors(&model.errors, spans, name.span());
     let original = if model.errors.is_empty() { never_called(function) } else { hidden(function) };
-    quote!(#original #companion #guard #errors)
+    let assertions = &model.assertions;
+    quote!(#original #companion #guard #(#assertions)* #errors)
 }
 
 /// The user's function, for rustc to check and editors to complete.
@@ -112,7 +113,8 @@ fn companion(model: &Model) -> TokenStream {
     let Function { attrs, vis, sig, .. } = &model.function;
     let name = &sig.ident;
     let name_text = name.to_string();
-    let docs = attrs.iter().filter(|attr| attr.path().is_ident("doc") || attr.path().is_ident("cfg"));
+    let docs =
+        attrs.iter().filter(|attr| attr.path().is_ident("doc") || attr.path().is_ident("cfg"));
     let cfgs: Vec<_> = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
     let text = model.kernel.as_ref().map(ToString::to_string).unwrap_or_default();
     let schedules = model.schedules.iter().map(schedule_value);
@@ -140,6 +142,8 @@ fn companion(model: &Model) -> TokenStream {
         };
         Some(quote!(::flux::__private::Arg::#constructor(#name)))
     });
+    let unknown = model.parameters.iter().filter(|parameter| parameter.ty.is_none());
+    let unknown = unknown.map(|parameter| &parameter.name);
     quote! {
         #(#docs)*
         #[allow(non_camel_case_types, reason = "it bears the kernel's name")]
@@ -200,6 +204,7 @@ fn companion(model: &Model) -> TokenStream {
                 &self,
                 #(#parameters),*
             ) -> ::core::result::Result<(), ::flux::Error> {
+                #(let _ = #unknown;)*
                 self.kernel.launch(&mut [#(#arguments),*])
             }
         }
@@ -307,7 +312,9 @@ fn guard(model: &Model) -> Option<TokenStream> {
             "cast" => Some(quote!(::<f32>)),
             _ => None,
         };
-        quote_spanned!(function.span()=> is_of_the_language(#lang::#name #generics, #function #generics);)
+        quote_spanned! {function.span()=>
+            is_of_the_language(#lang::#name #generics, #function #generics);
+        }
     });
     let cfgs = model.function.attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
     Some(quote! {

@@ -6,6 +6,7 @@
 //! | kernel and schedule to a checked Program and its machine code | `compile.rs`, `cache.rs` |
 //! | the user's function again, and the struct that launches it | `expand.rs` |
 //! | `#[flux::module]` | `module.rs` |
+//! | tile orders that rustc can try | `order.rs` |
 //! | findings to errors of rustc at the user's tokens | `report.rs` |
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod compile;
 mod expand;
 mod model;
 mod module;
+mod order;
 mod report;
 
 use proc_macro::TokenStream;

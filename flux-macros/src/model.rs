@@ -1,11 +1,13 @@
 //! What a kernel's tokens mean, before anything is generated.
 
 use crate::compile::{self, Compiled};
+use crate::order;
 use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule};
 use flux_syntax::{
     Function, ModuleScope, Parameter, ScheduleSyntax, parse_schedules, parse_signature, position,
     read_kernel,
 };
+use proc_macro2::TokenStream;
 
 /// A kernel as the macro knows it.
 pub(crate) struct Model {
@@ -21,6 +23,8 @@ pub(crate) struct Model {
     pub(crate) functions: Vec<syn::Ident>,
     /// Compiled kernels, by schedule.
     pub(crate) compiled: Vec<(usize, Compiled)>,
+    /// Assertions on tile orders that rustc can run.
+    pub(crate) assertions: Vec<TokenStream>,
     /// What is wrong.
     pub(crate) errors: Diagnostics,
 }
@@ -47,8 +51,11 @@ impl Model {
             }
         };
         function.attrs.retain(|attr| {
-            !flux_syntax::is_attribute(attr, "schedule") && !flux_syntax::is_attribute(attr, "kernel")
+            !flux_syntax::is_attribute(attr, "schedule")
+                && !flux_syntax::is_attribute(attr, "kernel")
         });
+        let assertions =
+            schedules.iter().filter_map(|schedule| order::assertion(schedule, scope)).collect();
         let mut model = Model {
             function,
             parameters,
@@ -56,6 +63,7 @@ impl Model {
             kernel,
             functions,
             compiled: Vec::new(),
+            assertions,
             errors,
         };
         if model.errors.is_empty() {

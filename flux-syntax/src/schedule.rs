@@ -281,7 +281,8 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
             let names: Vec<_> = Order::BUILT_IN.iter().map(|o| o.name().to_owned()).collect();
             Err(schedule_error(span, format!("expected a tile order, found `{}`", text_of(value)))
                 .help(format!(
-                    "there are {}; or give a function or closure `(step, grid, rank, world) -> TileCoord`",
+                    "there are {}; or give a function or closure `(step, grid, rank, world) -> \
+                        TileCoord`",
                     listed(&names)
                 )))
         }

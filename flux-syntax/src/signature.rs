@@ -85,10 +85,10 @@ fn refuse_qualifiers(function: &Function, errors: &mut Diagnostics) {
         }
     }
     if let Some(parameter) = sig.generics.params.first() {
-        errors.push(
-            language(position(parameter), "a kernel has no generic parameters")
-                .help("write one kernel for each element type; they can share helper functions in a `#[flux::module]`"),
-        );
+        errors.push(language(position(parameter), "a kernel has no generic parameters").help(
+            "write one kernel for each element type; they can share helper functions \
+                    in a `#[flux::module]`",
+        ));
     }
     if let ReturnType::Type(_, ty) = &sig.output {
         errors.push(
@@ -173,9 +173,7 @@ fn tensor_type(path: &syn::TypePath, written: bool) -> Result<ParamType, Diagnos
             format!("expected an element type {}, found `{found}`", listed(&names))
         };
         let place = match &segment.arguments {
-            PathArguments::AngleBracketed(args) => {
-                args.args.first().map_or(span, position)
-            }
+            PathArguments::AngleBracketed(args) => args.args.first().map_or(span, position),
             _ => span,
         };
         language(place, message).help(format!("write `{name}<bf16>`"))

@@ -34,7 +34,8 @@ pub fn gelu(x: Fragment) -> Fragment {
     match x.0 {}
 }
 
-/// `x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))`: the form of GPT-2 and others, close to [`gelu`].
+/// `x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))`: the form of GPT-2 and others, close to
+/// [`gelu`].
 ///
 /// ```
 /// # use flux::prelude::*;

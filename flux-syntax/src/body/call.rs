@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
             }
         }
         if segments.len() == 1 || of_flux {
-            let known = self.functions.iter().any(|function| *function == last.ident);
+            let known = self.functions.contains(&last.ident);
             if segments.len() == 1 && !known && function_names().any(|function| function == name) {
                 self.functions.push(last.ident.clone());
             }
@@ -109,11 +109,13 @@ impl<'a> Reader<'a> {
             format!("did you mean `{meant}`?")
         } else if scope.in_module {
             format!(
-                "define `{name}` in this module; a kernel sees its own module and the functions of the prelude"
+                "define `{name}` in this module; a kernel sees its own module and the functions \
+                    of the prelude"
             )
         } else {
             format!(
-                "put kernel and `{name}` in one `#[flux::module] mod`; a kernel sees its module and the functions of the prelude"
+                "put kernel and `{name}` in one `#[flux::module] mod`; a kernel sees its module \
+                    and the functions of the prelude"
             )
         };
         self.mistyped(span, format!("`{path}` is unknown to the kernel"), help)

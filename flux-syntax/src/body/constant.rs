@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
                 "write a number",
             );
         }
-        // Ops of a constant are marked where it was written; the kernel's names are out of its sight.
+        // The names of the kernel are out of a constant's sight.
         let names = std::mem::take(&mut self.names);
         self.inlining.push(name);
         let bound = self.expression(&item.expr);

@@ -87,7 +87,8 @@ impl<'a> Reader<'a> {
             ),
             Expr::Assign(inner) => self.assigned(position(&inner.eq_token)),
             Expr::Index(inner) => {
-                let help = "read a tile: `x.load(tile)`, `x.cols(tile)` for a vector over the columns, `x.rows(tile)` for one over the rows";
+                let help = "read a tile: `x.load(tile)`, `x.cols(tile)` for a vector over the \
+                    columns, `x.rows(tile)` for one over the rows";
                 self.refuse(at(inner.bracket_token.span.open()), "tensors are not indexed", help)
             }
             Expr::Field(inner) => self.refuse(
@@ -212,7 +213,8 @@ impl<'a> Reader<'a> {
                 (
                     format!("the whole tensor `{name}`"),
                     format!(
-                        "write `{name}.load(tile)`, `{name}.cols(tile)` for a vector over the columns, or `{name}.rows(tile)` for one over the rows"
+                        "write `{name}.load(tile)`, `{name}.cols(tile)` for a vector over the \
+                            columns, or `{name}.rows(tile)` for one over the rows"
                     ),
                 )
             }

@@ -145,7 +145,8 @@ impl<'a> Reader<'a> {
             }
             Distribution::Global if written && writes => {
                 let help = format!(
-                    "write `{tensor}.store(tile, …)`, or declare `{tensor}: &mut Scattered<T>` to sum over the ranks"
+                    "write `{tensor}.store(tile, …)`, or declare `{tensor}: &mut Scattered<T>` \
+                        to sum over the ranks"
                 );
                 self.mistyped(
                     span,
@@ -163,13 +164,15 @@ impl<'a> Reader<'a> {
             }
             Distribution::Gathered if reads => {
                 let help = format!(
-                    "write `let {tensor} = {tensor}.wait(tile.rows());` and `gemm({tensor}, b.t(), tile)`"
+                    "write `let {tensor} = {tensor}.wait(tile.rows());` and `gemm({tensor}, \
+                        b.t(), tile)`"
                 );
                 self.mistyped(span, format!("rows of `{tensor}` may still be in flight"), help)
             }
             Distribution::Sharded if name == "cols" => {
                 let help = format!(
-                    "declare `{tensor}: &Global<T>`: a vector over the columns is the same on every rank"
+                    "declare `{tensor}: &Global<T>`: a vector over the columns is the same on \
+                        every rank"
                 );
                 self.mistyped(span, format!("`{tensor}` holds this rank's rows alone"), help)
             }

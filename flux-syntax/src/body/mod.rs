@@ -230,7 +230,8 @@ impl<'a> Reader<'a> {
             };
             let span = at(tile_loop.for_token.span);
             if found.is_some() {
-                let help = "several outputs are stored in the same loop; a second product is a second kernel";
+                let help = "several outputs are stored in the same loop; a second product is a \
+                    second kernel";
                 self.refuse(span, "a kernel has one loop over tiles", help);
                 continue;
             }
@@ -332,7 +333,8 @@ impl<'a> Reader<'a> {
                 let tensor = self.name_of(wait.tensor);
                 let message = format!("the rows of `{tensor}` are waited for and never used");
                 let help = format!(
-                    "write `let {tensor} = {tensor}.wait(tile.rows());` and multiply with it, or remove the wait"
+                    "write `let {tensor} = {tensor}.wait(tile.rows());` and multiply with it, or \
+                        remove the wait"
                 );
                 self.refuse(wait.span, message, help);
             }
