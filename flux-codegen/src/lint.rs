@@ -87,10 +87,7 @@ struct Facts {
 
 impl Facts {
     fn join(self, other: Facts) -> Facts {
-        Facts {
-            storing: self.storing || other.storing,
-            acquired: self.acquired || other.acquired,
-        }
+        Facts { storing: self.storing || other.storing, acquired: self.acquired || other.acquired }
     }
 
     /// What holds behind an instruction.
@@ -184,9 +181,8 @@ fn blocks(ptx: &str) -> Vec<Block<'_>> {
     let count = blocks.len();
     for (index, block) in blocks.iter_mut().enumerate() {
         let targets = block.jumps.iter();
-        block.next = targets
-            .filter_map(|to| labels.iter().position(|label| *label == Some(*to)))
-            .collect();
+        block.next =
+            targets.filter_map(|to| labels.iter().position(|label| *label == Some(*to))).collect();
         if block.falls && index + 1 < count {
             block.next.push(index + 1);
         }

@@ -73,7 +73,10 @@ fn element_types_that_wgmma_does_not_take() {
         &edited(PLAIN, "buffer %a : bf16", "buffer %a : f32"),
         &["3:10", "`a` is f32", "cast the operands to bf16 or f16"],
     );
-    says(&edited(PLAIN, "buffer %b : bf16", "buffer %b : f16"), &["`b` is f16", "one element type"]);
+    says(
+        &edited(PLAIN, "buffer %b : bf16", "buffer %b : f16"),
+        &["`b` is f16", "one element type"],
+    );
 }
 
 #[test]

@@ -13,7 +13,8 @@ fn broken(body: &str) -> Vec<(LintRule, usize)> {
     errors.into_iter().map(|error| (error.rule, error.line)).collect()
 }
 
-const STORE: &str = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r1, %r2}], [%r3];";
+const STORE: &str =
+    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {%r1, %r2}], [%r3];";
 const LOAD: &str = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r2, %r3}], [%r4];";
 const RELEASE: &str = "red.release.sys.global.add.u32 [%rd1], %r1;";
 const ACQUIRE: &str = "ld.acquire.sys.global.u32 %r1, [%rd1];";
@@ -22,7 +23,10 @@ const ACQUIRE: &str = "ld.acquire.sys.global.u32 %r1, [%rd1];";
 fn a_release_needs_the_performed_store() {
     let rule = LintRule::PerformedBeforeRelease;
     assert_eq!(broken(&format!("{STORE}\n{RELEASE}")), [(rule, 3)]);
-    assert_eq!(broken(&format!("{STORE}\ncp.async.bulk.wait_group.read 0;\n{RELEASE}")), [(rule, 4)]);
+    assert_eq!(
+        broken(&format!("{STORE}\ncp.async.bulk.wait_group.read 0;\n{RELEASE}")),
+        [(rule, 4)]
+    );
     assert_eq!(broken(&format!("{STORE}\ncp.async.bulk.wait_group 1;\n{RELEASE}")), [(rule, 4)]);
     assert_eq!(broken(&format!("{STORE}\ncp.async.bulk.wait_group 0;\n{RELEASE}")), []);
     assert_eq!(broken(RELEASE), []);

@@ -38,11 +38,11 @@ pub struct MapParam {
 pub enum Word {
     /// Address of a buffer on this rank.
     Address(BufferId),
-    /// Bytes from one row of a buffer to the next.
+    /// Bytes from one row of a buffer to the next; of a symmetric buffer a multiple of 16.
     Pitch(BufferId),
-    /// Bytes from one plane of a symmetric buffer to the next.
+    /// Bytes from one plane of a symmetric buffer to the next, a multiple of 16.
     PlaneBytes(BufferId),
-    /// Byte offset of a symmetric buffer in every rank's heap.
+    /// Byte offset of a symmetric buffer in every rank's heap, a multiple of 16.
     BufferOffset(BufferId),
     /// Byte offset of a signal array: in the device heap or in the host heap, by its home.
     SignalOffset(SignalId),

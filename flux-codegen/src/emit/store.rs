@@ -3,7 +3,8 @@
 //! - an own 16-bit output whose tile is made of whole boxes: through shared memory by TMA, which
 //!   cuts at the edges of the tensor;
 //! - other 16-bit outputs (puts, tiles of other widths): through shared memory by 16-byte stores;
-//! - rows that are not aligned, ragged edges, f32: element by element from the fragment.
+//! - rows that are not aligned, ragged edges: through shared memory element by element;
+//! - f32: straight from the fragment.
 //!
 //! Which it is depends on alignment and edges, so it is decided at run time for each box.
 
@@ -20,6 +21,9 @@ use flux_ir::{Element, Span};
 
 /// Bytes of a staging box.
 const BOX_BYTES: u32 = BOX_ROWS * SWIZZLE_BYTES;
+
+/// Rows that [`Kernel::leave_by_elements`] has under way.
+const ROWS_AT_ONCE: u32 = 4;
 
 /// Where a store goes.
 pub(super) struct Output<'c> {
@@ -86,29 +90,26 @@ impl<'c> Kernel<'c, '_> {
                 Ok(())
             }
             Element::Bf16 | Element::F16 => {
-                let elements = |pairs: &[Int<'c>]| {
-                    self.write_elements(output, slab, pairs);
-                    Ok(())
-                };
                 let pairs: Vec<Int> = values
                     .chunks_exact(2)
                     .map(|pair| convert::cvt_rn_x2(cx, output.element, pair[0], pair[1]))
                     .collect();
+                let from = self.stage(&pairs);
+                let elements = || self.leave_by_elements(output, slab, from);
                 match output.map {
                     Some(map) => cx.either(
                         self.leaves_by_tma(output, slab),
-                        || self.write_tma(output, slab, map, &pairs),
-                        || elements(&pairs),
-                    ),
+                        || self.leave_by_tma(output, slab, map, from),
+                        elements,
+                    )?,
                     None => cx.either(
                         self.leaves_by_vectors(output, slab),
-                        || {
-                            self.write_vectors(output, slab, &pairs);
-                            Ok(())
-                        },
-                        || elements(&pairs),
-                    ),
+                        || self.leave_by_vectors(output, slab, from),
+                        elements,
+                    )?,
                 }
+                self.staged();
+                Ok(())
             }
         }
     }
@@ -164,6 +165,10 @@ impl<'c> Kernel<'c, '_> {
             let at = cx.add(at_row, cx.shl(cx.xor(column, row), 4));
             stmatrix::store(cx, at, matrices);
         }
+        if self.stores_in_bulk() {
+            fence::proxy_async_shared(cx);
+        }
+        sync::bar_warp_sync(cx);
         base
     }
 
@@ -178,35 +183,28 @@ impl<'c> Kernel<'c, '_> {
         }
     }
 
-    fn write_tma(
+    fn leave_by_tma(
         &self,
         output: &Output<'c>,
         slab: &Slab<'c>,
         map: Int<'c>,
-        pairs: &[Int<'c>],
+        from: Int<'c>,
     ) -> Result<(), Error> {
         let cx = &self.cx;
-        let from = self.stage(pairs);
-        fence::proxy_async_shared(cx);
-        sync::bar_warp_sync(cx);
         let row = cx.sub(slab.row, output.first_row);
         cx.when(cx.is(self.lane, Is::Eq, cx.int(0)), || {
             tma::store_2d(cx, map, [slab.column, row], from);
-            Ok::<(), Error>(())
-        })?;
-        self.staged();
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn write_vectors(
+    fn leave_by_vectors(
         &self,
         output: &Output<'c>,
         slab: &Slab<'c>,
-        pairs: &[Int<'c>],
-    ) {
+        from: Int<'c>,
+    ) -> Result<(), Error> {
         let (cx, window) = (&self.cx, slab.window);
-        let from = self.stage(pairs);
-        sync::bar_warp_sync(cx);
         // Lanes in a row take its 16-byte pieces; a power of two of them, and no fewer than
         // leave the warp 16 rows.
         let pieces = slab.width / 8;
@@ -229,7 +227,45 @@ impl<'c> Kernel<'c, '_> {
             let wanted = cx.and(inside, self.in_rows(slab, row));
             memory::st_global_v4_if(cx, cx.bit(wanted), at, values);
         }
-        self.staged();
+        Ok(())
+    }
+
+    /// Row by row, two columns a lane. A loop at run time: this is for edges and for rows that
+    /// are not aligned, and would be most of the text if it were unrolled.
+    fn leave_by_elements(
+        &self,
+        output: &Output<'c>,
+        slab: &Slab<'c>,
+        from: Int<'c>,
+    ) -> Result<(), Error> {
+        let (cx, window) = (&self.cx, slab.window);
+        let column = cx.add(slab.column, cx.shl(self.lane, 1));
+        let end = cx.min(window.col_hi, cx.add(slab.column, cx.uint(slab.width)));
+        let aligned = self.pairs_aligned(output, slab);
+        let piece = cx.shr(self.lane, 2);
+        let within = cx.add(from, cx.shl(cx.and(self.lane, cx.int(3)), 2));
+        let first = cx.cell_of(cx.int(0));
+        cx.count(first, cx.uint(BOX_ROWS), cx.uint(ROWS_AT_ONCE), || {
+            for row in 0..ROWS_AT_ONCE {
+                let row = cx.add(cx.get(first), cx.uint(row));
+                let swizzled = cx.shl(cx.xor(piece, cx.and(row, cx.int(7))), 4);
+                let at = cx.add(cx.add(within, cx.mul(row, cx.uint(SWIZZLE_BYTES))), swizzled);
+                let value = memory::ld_shared_u32(cx, at);
+                let row = cx.add(slab.row, row);
+                let at = cx.add(self.row_address(output, row), cx.shl(cx.widen(column), 1));
+                let pair = Pair { at, column, end, aligned };
+                let wanted = [cx.bit(self.in_rows(slab, row)), window.col_lo];
+                memory::st_pair_b16(cx, pair, wanted, value);
+            }
+            Ok(())
+        })
+    }
+
+    /// Not 0 where two columns may be written at once.
+    fn pairs_aligned(&self, output: &Output<'c>, slab: &Slab<'c>) -> Int<'c> {
+        let cx = &self.cx;
+        let even = cx.is(cx.and(slab.column, cx.int(1)), Is::Eq, cx.int(0));
+        cx.and(cx.bit(even), output.aligned)
     }
 
     fn row_address(&self, output: &Output<'c>, row: Int<'c>) -> Int<'c> {
@@ -243,35 +279,20 @@ impl<'c> Kernel<'c, '_> {
         cx.and(cx.is(window.row_lo, Is::Le, row), cx.is(row, Is::Lt, window.row_hi))
     }
 
-    /// The lane's two rows of a box: where its pairs of columns begin, and whether the row is
-    /// wanted.
-    fn lane_pairs(&self, output: &Output<'c>, slab: &Slab<'c>) -> [(Pair<'c>, [Int<'c>; 2]); 2] {
+    /// Straight from the fragment: two columns of two rows at a time.
+    fn write_f32(&self, output: &Output<'c>, slab: &Slab<'c>, values: &[Float<'c>]) {
         let cx = &self.cx;
         let column = self.lane_column(slab);
-        let offset = cx.mul(cx.widen(column), cx.long(output.element.bytes().into()));
-        let even = cx.is(cx.and(slab.column, cx.int(1)), Is::Eq, cx.int(0));
-        let aligned = cx.and(cx.bit(even), output.aligned);
-        self.lane_rows(slab).map(|row| {
+        let offset = cx.shl(cx.widen(column), 2);
+        let (end, aligned) = (slab.window.col_hi, self.pairs_aligned(output, slab));
+        let rows = self.lane_rows(slab).map(|row| {
             let at = cx.add(self.row_address(output, row), offset);
-            let pair = Pair { at, column, end: slab.window.col_hi, aligned };
-            (pair, [cx.bit(self.in_rows(slab, row)), slab.window.col_lo])
-        })
-    }
-
-    fn write_elements(&self, output: &Output<'c>, slab: &Slab<'c>, pairs: &[Int<'c>]) {
-        let rows = self.lane_pairs(output, slab);
-        for (step, values) in (0..).step_by(8).zip(pairs.chunks_exact(2)) {
-            for (&(pair, wanted), &value) in rows.iter().zip(values) {
-                memory::st_pair_b16(&self.cx, pair, step, wanted, value);
-            }
-        }
-    }
-
-    fn write_f32(&self, output: &Output<'c>, slab: &Slab<'c>, values: &[Float<'c>]) {
-        let rows = self.lane_pairs(output, slab);
+            let wanted = [cx.bit(self.in_rows(slab, row)), slab.window.col_lo];
+            (Pair { at, column, end, aligned }, wanted)
+        });
         for (step, values) in (0..).step_by(8).zip(values.chunks_exact(4)) {
             for (&(pair, wanted), both) in rows.iter().zip(values.chunks_exact(2)) {
-                memory::st_pair_f32(&self.cx, pair, step, wanted, [both[0], both[1]]);
+                memory::st_pair_f32(cx, pair, step, wanted, [both[0], both[1]]);
             }
         }
     }

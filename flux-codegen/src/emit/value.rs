@@ -13,7 +13,7 @@ use flux_ir::Element;
 use flux_ir::abi::Word;
 use flux_ir::arena::Handle;
 use flux_ir::kernel::Binary;
-use flux_ir::program::{At, BufferId, Expr, Place, Sym, ValueId, ValueOp};
+use flux_ir::program::{At, BufferId, BufferKind, Expr, Place, Sym, ValueId, ValueOp};
 
 /// Values of one box that are known already, by value.
 pub(super) type Memo<'c> = Vec<Option<Vec<Float<'c>>>>;
@@ -241,7 +241,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     pitch: self.word(Word::Pitch(place.buffer)),
                     first_row: self.first_row(place.buffer, &place.at)?,
                     element: self.program.buffers[place.buffer].element,
-                    access: Access::Plain,
+                    access: match self.program.buffers[place.buffer].kind {
+                        BufferKind::Symmetric => Access::Workspace,
+                        BufferKind::Input | BufferKind::Output => Access::Plain,
+                    },
                 };
                 let values = self.matrix(&matrix, slab);
                 for (&total, value) in totals.iter().zip(values) {

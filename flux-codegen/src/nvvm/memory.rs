@@ -93,6 +93,11 @@ pub(crate) fn ld_shared_v4<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Int<'c>; 4] {
     [0, 1, 2, 3].map(|index| cx.member(all, index).into_int_value())
 }
 
+/// `ld.shared.u32`.
+pub(crate) fn ld_shared_u32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
+    int(cx, false, "ld.shared.u32 $0, [$1];", "=r,r,~{memory}", at)
+}
+
 /// `st.global.v4.u32` where `cond` is not 0.
 pub(crate) fn st_global_v4_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
     let [x, y, z, w] = values;
@@ -126,20 +131,22 @@ impl<'c> Pair<'c> {
     }
 }
 
-/// Whether what is loaded may be written during the kernel.
+/// What is known of what is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// `ld.global.nc`: nobody writes it.
+    /// `ld.global.nc`: nobody writes it during the kernel.
     Constant,
     /// `ld.global`: another thread may have written it before.
     Plain,
+    /// The same, in workspace, whose rows are aligned and padded: a pair is always one access.
+    Workspace,
 }
 
 impl Access {
     const fn suffix(self) -> &'static str {
         match self {
             Access::Constant => ".nc",
-            Access::Plain => "",
+            Access::Plain | Access::Workspace => "",
         }
     }
 }
@@ -148,6 +155,17 @@ impl Access {
 /// They lie `step` columns behind the pair's.
 pub(crate) fn ld_pair_b16<'c>(cx: &Cx<'c>, access: Access, pair: Pair<'c>, step: u32) -> Int<'c> {
     let (ld, offset) = (access.suffix(), 2 * step);
+    if access == Access::Workspace {
+        let text = format!(
+            "{{ .reg .pred p; .reg .b32 c; add.s32 c, $2, {step}; setp.lt.s32 p, c, $3; \
+             mov.b32 $0, 0; @p ld.global.b32 $0, [$1+{offset}]; }}"
+        );
+        let args = [pair.at, pair.column, pair.end].map(Into::into);
+        return cx
+            .asm(false, &text, "=&r,l,r,r,~{memory}", Some(cx.i32.into()), &args)
+            .expect("a result was asked for")
+            .into_int_value();
+    }
     let text = format!(
         "{{ {SCRATCH} .reg .b16 l, h; \
          add.s32 c, $2, {step}; setp.lt.s32 p, c, $3; \
@@ -187,25 +205,23 @@ pub(crate) fn ld_pair_f32<'c>(
     [0, 1].map(|index| cx.member(both, index).into_float_value())
 }
 
-/// `st.global` of two 16-bit elements, the second in the high half, where `row` is not 0. They
-/// go `step` columns behind the pair's; columns below `begin` are not touched.
+/// `st.global` of two 16-bit elements, the second in the high half, where `row` is not 0.
+/// Columns below `begin` are not touched.
 pub(crate) fn st_pair_b16<'c>(
     cx: &Cx<'c>,
     pair: Pair<'c>,
-    step: u32,
     [row, begin]: [Int<'c>; 2],
     value: Int<'c>,
 ) {
-    let offset = 2 * step;
     let text = format!(
         "{{ {SCRATCH} .reg .b16 l, h; mov.b32 {{l, h}}, $6; \
-         add.s32 c, $1, {step}; setp.ne.u32 w, $4, 0; \
+         mov.b32 c, $1; setp.ne.u32 w, $4, 0; \
          setp.lt.and.s32 p, c, $2, w; setp.ge.and.s32 p, c, $5, p; \
          add.s32 c, c, 1; \
          setp.lt.and.s32 q, c, $2, w; setp.ge.and.s32 q, c, $5, q; \
          and.pred w, p, q; setp.ne.and.u32 w, $3, 0, w; \
-         @w st.global.b32 [$0+{offset}], $6; {APART} \
-         @p st.global.b16 [$0+{offset}], l; @q st.global.b16 [$0+{offset}+2], h; }}"
+         @w st.global.b32 [$0], $6; {APART} \
+         @p st.global.b16 [$0], l; @q st.global.b16 [$0+2], h; }}"
     );
     let [at, column, end, aligned] = pair.operands();
     let args = [at, column, end, aligned, row, begin, value].map(Into::into);

@@ -114,14 +114,5 @@ kernel @scatter(%a: &global<bf16>, %b: &global<bf16>, %c: &mut scattered<bf16>) 
 }";
 
 /// Every kernel that some schedule here compiles.
-pub(crate) const ALL: [&str; 9] = [
-    PLAIN,
-    PLAIN_F16,
-    NOT_TRANSPOSED,
-    BIAS_GELU,
-    SWIGLU,
-    TWO_OUTPUTS,
-    FUNCTIONS,
-    GATHER,
-    SCATTER,
-];
+pub(crate) const ALL: [&str; 9] =
+    [PLAIN, PLAIN_F16, NOT_TRANSPOSED, BIAS_GELU, SWIGLU, TWO_OUTPUTS, FUNCTIONS, GATHER, SCATTER];
