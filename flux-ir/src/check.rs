@@ -54,7 +54,8 @@ impl Verified {
     /// check would take too much memory or too many steps, is refused with the numbers.
     pub fn check_launch(&self, launch: Launch) -> Result<(), Diagnostics> {
         let mut found = Findings::default();
-        launch::check(&self.0, &skeleton::of(&self.0), launch, &mut found);
+        let skeleton = skeleton::of(&self.0);
+        launch::check(&self.0, &skeleton, launch, launch::STEP_LIMIT, &mut found);
         found.diagnostics.into_result(())
     }
 }

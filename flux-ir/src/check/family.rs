@@ -15,7 +15,7 @@ const CTAS: [u32; 3] = [1, 2, 3];
 pub(super) fn check(program: &Program, found: &mut Findings) {
     let skeleton = skeleton::of(program);
     for launch in family(program) {
-        launch::check(program, &skeleton, launch, found);
+        launch::check(program, &skeleton, launch, launch::FAMILY_STEP_LIMIT, found);
     }
 }
 

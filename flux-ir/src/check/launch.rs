@@ -17,8 +17,12 @@ const MEMORY_LIMIT: u64 = 1 << 30;
 /// The largest grid: far above any device's.
 const CTA_LIMIT: u32 = 1 << 16;
 
-/// Steps the run of a launch may take; some minutes, where a real launch takes milliseconds.
-const STEP_LIMIT: u64 = 1 << 33;
+/// Steps the check of one exact launch may take: a minute or so, where a real one takes
+/// milliseconds.
+pub(super) const STEP_LIMIT: u64 = 1 << 33;
+
+/// Steps a launch of the family may take: there are hundreds.
+pub(super) const FAMILY_STEP_LIMIT: u64 = 1 << 24;
 
 /// The launch in words.
 pub(super) fn describe(launch: Launch) -> String {
@@ -29,9 +33,15 @@ pub(super) fn describe(launch: Launch) -> String {
 }
 
 /// Checks `launch`. Needs a sound structure, and the skeleton of the Program.
-pub(super) fn check(program: &Program, skeleton: &Program, launch: Launch, found: &mut Findings) {
+pub(super) fn check(
+    program: &Program,
+    skeleton: &Program,
+    launch: Launch,
+    step_limit: u64,
+    found: &mut Findings,
+) {
     let before = found.count;
-    let Some(steps) = admit(program, launch, found) else { return };
+    let Some(steps) = admit(program, launch, step_limit, found) else { return };
     let mut views = Vec::with_capacity(launch.world as usize);
     for view in each_rank(launch, steps, |rank| RankView::new(program, launch, rank)) {
         match view {
@@ -88,7 +98,7 @@ fn each_rank<T: Send>(launch: Launch, steps: u64, check: impl Fn(u32) -> T + Syn
 
 /// Whether the launch is one that can be run: a world, a grid, and numbers that stay small.
 /// A launch without output elements does nothing, and is not run. Returns a bound on its steps.
-fn admit(program: &Program, launch: Launch, found: &mut Findings) -> Option<u64> {
+fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) -> Option<u64> {
     let Launch { shape, world, ctas } = launch;
     let before = found.count;
     let mut refuse = |message: String| {
@@ -125,7 +135,7 @@ fn admit(program: &Program, launch: Launch, found: &mut Findings) -> Option<u64>
     if found.count > before {
         return None;
     }
-    for (taken, limit, unit) in [(bytes, MEMORY_LIMIT, "bytes"), (steps, STEP_LIMIT, "steps")] {
+    for (taken, limit, unit) in [(bytes, MEMORY_LIMIT, "bytes"), (steps, step_limit, "steps")] {
         if taken > limit {
             let message = format!("the check would take {taken} {unit}, expected at most {limit}");
             found.once(Rule::Bounds, program, || {
