@@ -102,6 +102,12 @@ fn an_order_that_is_no_permutation_is_caught_where_it_is_none() {
     });
     let found = check::verify(lowered("gemm", &small().order(stuck))).expect_err("repeats tiles");
     assert_eq!(found.0[0].rule, Rule::OrderNotPermutation, "{found}");
+    let panics = Order::custom("panics", |step, grid, _, _| TileCoord {
+        m: step,
+        n: step / (grid.cols - 1),
+    });
+    let found = check::verify(lowered("gemm", &small().order(panics))).expect_err("divides by 0");
+    assert_eq!(found.0[0].message, "order `panics` panicked", "{found}");
     let beyond = Order::custom("beyond", |step, grid, _, _| TileCoord { m: step, n: grid.cols });
     let found =
         check::verify(lowered("gemm", &small().order(beyond))).expect_err("leaves the grid");

@@ -9,7 +9,7 @@ use crate::order::OrderError;
 use crate::program::{Agent, BufferKind, Engine, Program};
 use crate::span::Span;
 use std::num::NonZero;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Bytes the run of a launch may take: tables, signals, rectangles and actors.
 const MEMORY_LIMIT: u64 = 1 << 30;
@@ -43,10 +43,10 @@ pub(super) fn check(
     let before = found.count;
     let Some(steps) = admit(program, launch, step_limit, found) else { return };
     let mut views = Vec::with_capacity(launch.world as usize);
-    for view in each_rank(launch, steps, |rank| RankView::new(program, launch, rank)) {
+    for view in each_rank(launch, steps, |rank| view(program, launch, rank)) {
         match view {
             Ok(view) => views.push(view),
-            Err(error) => return refuse_order(program, launch, views.len(), &error, found),
+            Err(refusal) => return refuse_order(program, launch, views.len(), refusal, found),
         }
     }
     declarations(&views, found);
@@ -168,21 +168,35 @@ pub(super) fn bodies(agent: &Agent, launch: Launch) -> u32 {
     }
 }
 
+/// What is wrong with an order, and what to do about it.
+type Refusal = (String, &'static str);
+
+/// The Program as `rank` sees it. A user's order that panics is refused like any other.
+fn view(program: &Program, launch: Launch, rank: u32) -> Result<RankView<'_>, Refusal> {
+    let anywhere = "an order has to visit each tile of the grid once, whatever the grid";
+    let view = catch_unwind(AssertUnwindSafe(|| RankView::new(program, launch, rank)));
+    match view {
+        Ok(Ok(view)) => Ok(view),
+        Ok(Err(error @ OrderError::NoFunction(_))) => {
+            Err((error.to_string(), "give the schedule the order as a function"))
+        }
+        Ok(Err(error)) => Err((error.to_string(), anywhere)),
+        Err(_) => {
+            let orders: Vec<_> = program.tables.values().map(|table| table.order.name()).collect();
+            Err((format!("order `{}` panicked", orders.join("`, `")), anywhere))
+        }
+    }
+}
+
 fn refuse_order(
     program: &Program,
     launch: Launch,
     rank: usize,
-    error: &OrderError,
+    (message, help): Refusal,
     found: &mut Findings,
 ) {
     found.once(Rule::OrderNotPermutation, program, || {
-        let help = match error {
-            OrderError::NoFunction(_) => "give the schedule the order as a function",
-            OrderError::OutOfGrid { .. } | OrderError::VisitedTwice { .. } => {
-                "an order has to visit each tile of the grid once, whatever the grid"
-            }
-        };
-        Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, error.to_string())
+        Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, message)
             .note(Span::UNKNOWN, format!("on rank {rank}, {}", describe(launch)))
             .help(help)
     });
