@@ -296,3 +296,74 @@ impl SharedMap {
 pub fn index_of(handle: impl Handle) -> u32 {
     handle.index() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Abi, BOX_ROWS, SWIZZLE_BYTES, SharedMap, WARPS, Word};
+    use crate::kernel::Kernel;
+    use crate::program::{Program, Sym};
+    use crate::schedule::{Consumers, Schedule};
+
+    fn program(kernel: &str, schedule: &Schedule) -> Program {
+        let kernel: Kernel = kernel.parse().expect("the text is a kernel");
+        crate::lower::lower(&kernel, schedule).expect("the kernel can be lowered")
+    }
+
+    const PLAIN: &str = "
+kernel @plain(%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = gemm %a, %b.t
+    store %c, %0
+  }
+}";
+
+    const SCATTER: &str = "
+kernel @scatter(%a: &global<bf16>, %b: &global<bf16>, %s: f32, %c: &mut scattered<bf16>) {
+  for tile in %c {
+    %0 = gemm %a, %b.t
+    %1 = scalar %s
+    %2 = mul %0, %1
+    %3 = reduce %c, %2
+    store %c, %3
+  }
+}";
+
+    #[test]
+    fn operands_and_own_outputs_have_a_map() {
+        let abi = Abi::of(&program(PLAIN, &Schedule::sm_90a()));
+        let boxes: Vec<_> = abi.maps.iter().map(|m| (m.buffer.0, m.box_rows, m.box_cols)).collect();
+        assert_eq!(boxes, [(0, 128, 64), (1, 256, 64), (2, 16, 64)]);
+    }
+
+    #[test]
+    fn every_word_stands_once() {
+        let abi = Abi::of(&program(SCATTER, &Schedule::sm_90a()));
+        for (index, &word) in abi.words.iter().enumerate() {
+            assert_eq!(abi.word(word), Some(index as u32), "{word:?}");
+        }
+        assert!(abi.word(Word::Scalar(0)).is_some() && abi.word(Word::Scalar(1)).is_none());
+        assert!(abi.word(Word::Sym(Sym::Epoch)).is_none());
+    }
+
+    #[test]
+    fn regions_of_shared_memory_follow_each_other() {
+        for schedule in [
+            Schedule::sm_90a(),
+            Schedule::sm_90a().tile(128, 192, 64).consumers(Consumers::PingPong),
+            Schedule::sm_90a().tile(128, 192, 64).consumers(Consumers::PingPong).stages(5),
+            Schedule::sm_90a().tile(128, 8, 64).stages(2),
+        ] {
+            let map: SharedMap = Abi::of(&program(PLAIN, &schedule)).shared;
+            let stages = schedule.stages;
+            assert_eq!(map.b, map.a + stages * map.a_stage);
+            assert_eq!(map.c, map.b + stages * map.b_stage);
+            let boxes = WARPS * map.staging * BOX_ROWS * SWIZZLE_BYTES;
+            assert_eq!(map.barriers, map.c + boxes);
+            assert_eq!(map.total, map.barriers + 16 * stages + 1024);
+            // What the swizzle and the mbarriers ask for.
+            assert!([map.a_stage, map.b, map.b_stage, map.c].iter().all(|at| at % 1024 == 0));
+            assert_eq!(map.barriers % 8, 0);
+            assert!(map.total <= 232_448, "{schedule}: {map:?}");
+        }
+    }
+}
