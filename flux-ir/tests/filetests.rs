@@ -126,7 +126,8 @@ fn with_expectations(lines: &[&str], found: &[Diagnostic]) -> String {
 fn broken_rules_are_found_where_they_are_broken() {
     each("verify", |text, file| {
         let lines = without_expectations(text);
-        let passes = file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_passes"));
+        let passes =
+            file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_passes"));
         let found = match verdict(&lines.join("\n")) {
             Ok(()) => Diagnostics::new(),
             Err(found) => found,
