@@ -57,7 +57,8 @@ pub fn compile(program: &Verified) -> Result<Image, Error> {
 
 fn image(program: &Program) -> Result<Image, Error> {
     let plan = plan::Plan::of(program)?;
-    let ptx = emit::kernel(program, &plan)?;
+    let entry = entry(&program.name);
+    let ptx = emit::kernel(program, &plan, &entry)?;
     let mut broken = lint(&ptx).err().unwrap_or_default();
     if narrow(program) {
         // The Program says that nobody beyond the device is at the other end, and the checker
@@ -71,12 +72,17 @@ fn image(program: &Program) -> Result<Image, Error> {
             count: broken.len(),
         });
     }
-    Ok(Image {
-        entry: program.name.clone(),
-        ptx,
-        shared_bytes: plan.abi.shared.total,
-        threads: flux_ir::abi::THREADS,
-    })
+    Ok(Image { entry, ptx, shared_bytes: plan.abi.shared.total, threads: flux_ir::abi::THREADS })
+}
+
+/// The name of the entry function. Instructions are reserved words of PTX, so a kernel called
+/// `add` needs a prefix; and a Rust name may hold letters that PTX has not.
+fn entry(name: &str) -> String {
+    let letter = |letter: char| match letter {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => letter.to_string(),
+        other => format!("_u{:x}_", u32::from(other)),
+    };
+    name.chars().fold("flux_".to_owned(), |entry, next| entry + &letter(next))
 }
 
 /// Whether some wait or signal of the Program has a narrower scope than the system.

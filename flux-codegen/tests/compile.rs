@@ -91,11 +91,24 @@ fn one_program_gives_one_text() {
 #[test]
 fn an_image_names_its_kernel_and_fits_the_target() {
     let image = support::compile(PLAIN, &Schedule::sm_90a());
-    assert_eq!(image.entry, "plain");
+    assert_eq!(image.entry, "flux_plain");
     assert_eq!(image.threads, 384);
     assert!(image.shared_bytes <= 232_448, "{}", image.shared_bytes);
-    assert!(image.ptx.contains(".entry plain("), "{}", image.ptx);
+    assert!(image.ptx.contains(".entry flux_plain("), "{}", image.ptx);
     assert!(image.ptx.contains(".target sm_90a"), "{}", image.ptx);
+}
+
+#[test]
+fn any_name_of_rust_is_a_name_of_ptx() {
+    for (name, entry) in [("add", "flux_add"), ("\"größe\"", "flux_gr_uf6__udf_e")] {
+        let image =
+            support::compile(&PLAIN.replace("@plain", &format!("@{name}")), &Schedule::sm_90a());
+        assert_eq!(image.entry, entry);
+        assert!(image.ptx.contains(&format!(".entry {entry}(")), "{}", image.ptx);
+        if let Some(ptxas) = support::ptxas() {
+            support::assemble(&ptxas, entry, &image.ptx).unwrap_or_else(|said| panic!("{said}"));
+        }
+    }
 }
 
 #[test]

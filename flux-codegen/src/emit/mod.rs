@@ -62,19 +62,19 @@ pub(crate) struct Kernel<'c, 'p> {
     span: std::cell::Cell<Span>,
 }
 
-/// PTX of the CTA agent.
-pub(crate) fn kernel(program: &Program, plan: &Plan) -> Result<String, Error> {
+/// PTX of the CTA agent, as a function called `entry`.
+pub(crate) fn kernel(program: &Program, plan: &Plan, entry: &str) -> Result<String, Error> {
     let refused = |message: String| machine::refused(&program.name, message);
     let machine = machine::target_machine().map_err(refused)?;
     let context = Context::create();
     let module = context.create_module(&program.name);
     module.set_triple(&machine.get_triple());
     module.set_data_layout(&machine.get_target_data().get_data_layout());
-    let function = declare(&context, &module, program, plan);
+    let function = declare(&context, &module, plan, entry);
     let shared = module.add_global(
         context.i8_type().array_type(0),
         Some(AddressSpace::from(SHARED)),
-        "flux_shared",
+        "dynamic_shared",
     );
     shared.set_alignment(1024);
     let cx = Cx::new(&context, module, function);
@@ -87,14 +87,14 @@ pub(crate) fn kernel(program: &Program, plan: &Plan) -> Result<String, Error> {
 fn declare<'c>(
     context: &'c Context,
     module: &inkwell::module::Module<'c>,
-    program: &Program,
     plan: &Plan,
+    entry: &str,
 ) -> FunctionValue<'c> {
     let pointer = context.ptr_type(AddressSpace::default());
     let maps = plan.abi.maps.len();
     let types = vec![pointer.into(); maps + 1];
     let ty = context.void_type().fn_type(&types, false);
-    let function = module.add_function(&program.name, ty, None);
+    let function = module.add_function(entry, ty, None);
     function.set_call_conventions(PTX_KERNEL);
     let text = |key: &str, value: &str| context.create_string_attribute(key, value);
     let kind = Attribute::get_named_enum_kind_id;
