@@ -71,7 +71,9 @@ impl<'c> Kernel<'c, '_> {
             // The loading thread may have given up: what it loaded is then no data.
             if self.program.communicates() {
                 let others = memory::ld_relaxed_sys(cx, self.word(Word::Abort));
-                cx.set(self.aborted, cx.or(cx.get(self.aborted), others));
+                // The warp must agree: it meets again behind every condition on this.
+                let any = sync::any(cx, cx.or(cx.get(self.aborted), others));
+                cx.set(self.aborted, any);
             }
             self.begin_tile(group, fragment)?;
             self.statements(self.plan.tail, Role::Epilogue)
