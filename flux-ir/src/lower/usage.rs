@@ -353,30 +353,23 @@ impl Inference<'_> {
         let domain = self.tile(x, span);
         let name = self.name(output).to_owned();
         match self.kernel.tensor(output) {
-            Some((Distribution::Global, _, true)) => {
-                if domain != Domain::All {
-                    let message = format!(
-                        "`{name}` has every row, the stored tile only those this rank owns"
-                    );
-                    self.error(
-                        Rule::Types,
-                        span,
-                        message,
-                        "declare the output `&mut Scattered<_>`",
-                    );
-                }
+            Some((Distribution::Global, _, true)) if domain != Domain::All => {
+                let message =
+                    format!("`{name}` has every row, the stored tile only those this rank owns");
+                let help = "declare the output `&mut Scattered<_>`";
+                self.error(Rule::Types, span, message, help);
             }
-            Some((Distribution::Scattered, _, true)) => {
-                if domain != (Domain::Own { reduced: true }) {
-                    let message = format!(
-                        "`{name}` takes the sum over ranks, found a tile of this rank alone"
-                    );
-                    let help = format!(
-                        "write `{name}.add(tile, …)`, or store what `{name}.reduce(tile, …)` gave"
-                    );
-                    self.error(Rule::Types, span, message, &help);
-                }
+            Some((Distribution::Scattered, _, true))
+                if domain != (Domain::Own { reduced: true }) =>
+            {
+                let message =
+                    format!("`{name}` takes the sum over ranks, found a tile of this rank alone");
+                let help = format!(
+                    "write `{name}.add(tile, …)`, or store what `{name}.reduce(tile, …)` gave"
+                );
+                self.error(Rule::Types, span, message, &help);
             }
+            Some((Distribution::Global | Distribution::Scattered, _, true)) => {}
             Some((Distribution::Gathered | Distribution::Sharded, _, true)) => {
                 let message = format!("`{name}` cannot be written");
                 self.error(

@@ -1,0 +1,106 @@
+//! The `flux` command as a user runs it.
+
+use std::process::{Command, Output};
+
+fn flux(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flux"));
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(arguments);
+    command.output().expect("the command starts")
+}
+
+fn said(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8(text).expect("the command speaks UTF-8")
+}
+
+#[test]
+fn show_without_a_kernel_lists_the_library() {
+    let output = flux(&["show"]);
+    assert!(output.status.success(), "{}", said(&output));
+    for kernel in flux::kernels::all() {
+        assert!(said(&output).contains(kernel.name));
+    }
+}
+
+#[test]
+fn a_kernel_of_the_library_shows_as_ir_program_and_ptx() {
+    for (flag, mark) in [
+        ("--ir", "kernel @gemm_rs("),
+        ("--program", "program @gemm_rs"),
+        ("--ptx", ".target sm_90a"),
+    ] {
+        let output = flux(&["show", "gemm_rs", flag]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains(mark), "{flag}: {}", said(&output));
+    }
+}
+
+#[test]
+fn the_order_is_a_grid_of_steps() {
+    let output = flux(&[
+        "show", "gemm_rs", "--order", "--m", "512", "--n", "512", "--world", "2", "--rank", "1",
+    ]);
+    assert!(output.status.success(), "{}", said(&output));
+    let grid: Vec<_> = said(&output).lines().skip(1).map(str::to_owned).collect();
+    assert_eq!(
+        grid,
+        [" 0 2  | rank 0", " 1 3  | rank 0", " 4 6  | rank 1 (own)", " 5 7  | rank 1 (own)"]
+    );
+}
+
+#[test]
+fn another_order_is_drawn_on_request() {
+    let output = flux(&["show", "gemm_bf16", "--order", "--by", "column_major", "--m", "256"]);
+    assert!(said(&output).contains("order column_major"), "{}", said(&output));
+    let output = flux(&["show", "gemm_bf16", "--order", "--by", "spiral"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("no built-in order `spiral`; there are: row_major"));
+}
+
+#[test]
+fn a_kernel_of_a_rust_file_shows_without_being_built() {
+    let output = flux(&["show", "examples/tp_mlp.rs:gemm_rs_residual", "--program"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("agent gemm on ctas"));
+}
+
+#[test]
+fn unknown_names_are_answered_with_those_there_are() {
+    for (name, known) in
+        [("gemm", "gemm_bf16"), ("examples/tp_mlp.rs:gemm", "kernels::ag_gemm_gelu")]
+    {
+        let output = flux(&["show", name]);
+        assert!(!output.status.success());
+        assert!(said(&output).contains(known), "{}", said(&output));
+    }
+    let output = flux(&["show", "gemm_bf16", "--program", "--schedule", "9"]);
+    assert!(said(&output).contains("has schedules 0 to 2, found --schedule 9"));
+    let output = flux(&["show", "no/such/file.rs:kernel"]);
+    assert!(said(&output).contains("cannot read no/such/file.rs"));
+}
+
+#[test]
+fn check_accepts_the_library_and_the_examples() {
+    for arguments in [&["check"][..], &["check", "examples"], &["check", "gemm_rs", "--exact"]] {
+        let output = flux(arguments);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains(" 0 rejected"));
+    }
+}
+
+#[test]
+fn check_points_at_the_token() {
+    let output = flux(&["check", "flux-cli/tests/kernels/rejected.rs"]);
+    assert!(!output.status.success());
+    let text = said(&output);
+    assert!(text.contains("rows of `a` may still be in flight"), "{text}");
+    assert!(text.contains("c.store(tile, gemm(a, b.t(), tile));"), "{text}");
+    assert!(text.contains("0 accepted, 1 rejected"), "{text}");
+}
+
+#[test]
+fn check_rejects_an_order_that_deadlocks() {
+    let output = flux(&["check", "gemm_rs", "--by", "own_shard_first"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("error[deadlock]"), "{}", said(&output));
+}
