@@ -1,4 +1,4 @@
-//! What needs a GPU. Without one, each test says so and passes.
+//! What needs a GPU. Without one, every case is counted as ignored and the reason is printed.
 
 use flux_runtime::blas::{Blas, GemmShape};
 use flux_runtime::{
@@ -6,6 +6,8 @@ use flux_runtime::{
     Residency, Rows, Span, Stream, Tensor2d, TensorMap, Timing,
 };
 use half::bf16;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,14 +17,45 @@ const LONG: Duration = Duration::from_secs(60);
 
 const PTX: &str = include_str!("kernels.ptx");
 
-fn device() -> Option<Arc<Device>> {
-    match Device::open(0) {
-        Ok(device) => Some(device),
-        Err(error) => {
-            println!("skipped: no CUDA device ({error})");
-            None
-        }
+/// A test and its name.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        [$((stringify!($name), $name as fn(Arc<Device>))),*]
+    };
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let device = Device::open(0);
+    if let Err(reason) = &device {
+        println!("skipped: no CUDA device ({reason})");
     }
+    let cases = cases![
+        a_device_has_plausible_numbers,
+        bytes_come_back_as_they_went,
+        nothing_is_fine_and_too_much_is_an_error,
+        memory_that_cuda_does_not_know_is_not_adopted,
+        rows_move_between_pitches_and_leave_the_gaps_alone,
+        dense_rows_move_at_once_and_words_fill,
+        a_word_follows_the_bytes_of_another_stream,
+        a_kernel_gets_its_words,
+        a_kernel_gets_its_tensor_maps,
+        a_wrong_launch_is_refused_before_it_runs,
+        bad_ptx_comes_with_the_compilers_log,
+        a_kernel_and_the_host_see_each_others_words,
+        grids_that_do_not_fit_at_once_are_named,
+        heaps_are_zero_and_their_tables_point_at_them,
+        events_keep_the_time_when_told_to,
+        cudarcs_slices_and_streams_are_taken_as_they_are,
+        the_baseline_multiplies_small_integers_exactly,
+    ];
+    let trials = cases.into_iter().map(|(name, case)| {
+        let device = device.clone();
+        let missing = device.is_err();
+        let run = move || device.map(case).map_err(Failed::from);
+        Trial::test(name, run).with_ignored_flag(missing)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
 fn function(device: &Arc<Device>, name: &str, shared_bytes: u32) -> Function {
@@ -34,9 +67,7 @@ fn launch<'a>(function: &'a Function, ctas: u32, words: &'a [u64]) -> Launch<'a>
     Launch { function, ctas, threads: 128, shared_bytes: 0, residency, maps: &[], words }
 }
 
-#[test]
-fn a_device_has_plausible_numbers() {
-    let Some(device) = device() else { return };
+fn a_device_has_plausible_numbers(device: Arc<Device>) {
     let properties = device.properties();
     println!("{properties:?}");
     assert!(!properties.name.is_empty());
@@ -47,9 +78,7 @@ fn a_device_has_plausible_numbers() {
     assert!(device.require_connections(33).is_err());
 }
 
-#[test]
-fn bytes_come_back_as_they_went() {
-    let Some(device) = device() else { return };
+fn bytes_come_back_as_they_went(device: Arc<Device>) {
     let data: Vec<u32> = (0..1000).map(|i| i * i).collect();
     let buffer = DeviceBuffer::alloc_zeroed(&device, 4000).unwrap();
     let mut back = vec![7u32; 1000];
@@ -68,9 +97,7 @@ fn bytes_come_back_as_they_went() {
     assert!(matches!(beyond, Error::OutOfBounds { offset: 4, length: 4000, bytes: 4000, .. }));
 }
 
-#[test]
-fn nothing_is_fine_and_too_much_is_an_error() {
-    let Some(device) = device() else { return };
+fn nothing_is_fine_and_too_much_is_an_error(device: Arc<Device>) {
     let empty = DeviceBuffer::alloc_zeroed(&device, 0).unwrap();
     empty.copy_from::<u8>(0, &[]).unwrap();
     empty.copy_to::<u8>(0, &mut []).unwrap();
@@ -80,9 +107,7 @@ fn nothing_is_fine_and_too_much_is_an_error() {
     assert!(matches!(huge, Error::OutOfMemory { bytes, .. } if bytes == 1 << 46), "{huge}");
 }
 
-#[test]
-fn memory_that_cuda_does_not_know_is_not_adopted() {
-    let Some(device) = device() else { return };
+fn memory_that_cuda_does_not_know_is_not_adopted(device: Arc<Device>) {
     let ours = DeviceBuffer::alloc(&device, 64).unwrap();
     // SAFETY: `ours` lives longer.
     let adopted = unsafe { DeviceBuffer::from_raw(&device, ours.address(), 64) }.unwrap();
@@ -96,9 +121,7 @@ fn memory_that_cuda_does_not_know_is_not_adopted() {
     assert_eq!(null, Error::ForeignAddress { address: 0 });
 }
 
-#[test]
-fn rows_move_between_pitches_and_leave_the_gaps_alone() {
-    let Some(device) = device() else { return };
+fn rows_move_between_pitches_and_leave_the_gaps_alone(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let source: Vec<u8> = (0..7 * 40).map(|i| i as u8).collect();
     let from = DeviceBuffer::alloc(&device, 7 * 40).unwrap();
@@ -120,9 +143,7 @@ fn rows_move_between_pitches_and_leave_the_gaps_alone() {
     }
 }
 
-#[test]
-fn dense_rows_move_at_once_and_words_fill() {
-    let Some(device) = device() else { return };
+fn dense_rows_move_at_once_and_words_fill(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let from = DeviceBuffer::alloc(&device, 4096).unwrap();
     let to = HostBuffer::alloc(&device, 4096).unwrap();
@@ -137,9 +158,7 @@ fn dense_rows_move_at_once_and_words_fill() {
     assert!(stream.fill_u32(from.span().part(2, 4).unwrap(), 0).is_err());
 }
 
-#[test]
-fn a_word_follows_the_bytes_of_another_stream() {
-    let Some(device) = device() else { return };
+fn a_word_follows_the_bytes_of_another_stream(device: Arc<Device>) {
     let (copies, flags) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
     let event = Event::new(&device, Timing::Off).unwrap();
     let bytes = 64 << 20;
@@ -161,9 +180,7 @@ fn a_word_follows_the_bytes_of_another_stream() {
     assert_eq!(error, Error::WordTimeout { index: 1, wanted: 4, seen: 3, limit });
 }
 
-#[test]
-fn a_kernel_gets_its_words() {
-    let Some(device) = device() else { return };
+fn a_kernel_gets_its_words(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let add = function(&device, "add", 0);
     println!("{add:?}: {} registers", add.registers().unwrap());
@@ -184,9 +201,7 @@ fn a_kernel_gets_its_words() {
     unsafe { launch(&add, 0, &words).enqueue(&stream) }.unwrap();
 }
 
-#[test]
-fn a_kernel_gets_its_tensor_maps() {
-    let Some(device) = device() else { return };
+fn a_kernel_gets_its_tensor_maps(device: Arc<Device>) {
     if device.properties().capability.major < 9 {
         println!("skipped: tensor maps need compute capability 9.0");
         return;
@@ -219,9 +234,7 @@ fn a_kernel_gets_its_tensor_maps() {
     assert_eq!(format!("TensorMap({:?})", &seen[16..]), format!("{:?}", maps[1]));
 }
 
-#[test]
-fn a_wrong_launch_is_refused_before_it_runs() {
-    let Some(device) = device() else { return };
+fn a_wrong_launch_is_refused_before_it_runs(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let add = function(&device, "add", 1024);
     let words = [0; 4];
@@ -245,9 +258,7 @@ fn a_wrong_launch_is_refused_before_it_runs() {
     assert!(matches!(module.function("add", 1 << 20), Err(Error::OutOfRange { .. })));
 }
 
-#[test]
-fn bad_ptx_comes_with_the_compilers_log() {
-    let Some(device) = device() else { return };
+fn bad_ptx_comes_with_the_compilers_log(device: Arc<Device>) {
     let bad = PTX.replace("add.u32", "no_such_instruction.u32");
     let error = Module::load(&device, &bad).unwrap_err();
     println!("{error}");
@@ -257,9 +268,7 @@ fn bad_ptx_comes_with_the_compilers_log() {
     assert!(matches!(Module::load(&device, "a\0b"), Err(Error::Jit { .. })));
 }
 
-#[test]
-fn a_kernel_and_the_host_see_each_others_words() {
-    let Some(device) = device() else { return };
+fn a_kernel_and_the_host_see_each_others_words(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let echo = function(&device, "echo", 0);
     let memory = HostBuffer::alloc(&device, 8).unwrap();
@@ -277,9 +286,7 @@ fn a_kernel_and_the_host_see_each_others_words() {
     assert_eq!(stream.is_idle(), Ok(true));
 }
 
-#[test]
-fn grids_that_do_not_fit_at_once_are_named() {
-    let Some(device) = device() else { return };
+fn grids_that_do_not_fit_at_once_are_named(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let sms = device.properties().sms;
     // More than half of an SM's shared memory: one CTA on each.
@@ -302,9 +309,7 @@ fn grids_that_do_not_fit_at_once_are_named() {
     assert!(error.to_string().contains("COOPERATIVE_LAUNCH_TOO_LARGE"), "{error}");
 }
 
-#[test]
-fn heaps_are_zero_and_their_tables_point_at_them() {
-    let Some(device) = device() else { return };
+fn heaps_are_zero_and_their_tables_point_at_them(device: Arc<Device>) {
     let heaps = Heaps::allocate(&device, 3, 1024, 512).unwrap();
     // SAFETY: the tables are 48 bytes that live as long as the heaps.
     let tables = unsafe { DeviceBuffer::from_raw(&device, heaps.device_table(), 48) }.unwrap();
@@ -325,9 +330,7 @@ fn heaps_are_zero_and_their_tables_point_at_them() {
     assert!(matches!(Heaps::allocate(&device, 0, 0, 0), Err(Error::OutOfRange { .. })));
 }
 
-#[test]
-fn events_keep_the_time_when_told_to() {
-    let Some(device) = device() else { return };
+fn events_keep_the_time_when_told_to(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
     let buffer = DeviceBuffer::alloc(&device, 256 << 20).unwrap();
     let event = |timing| Event::new(&device, timing).unwrap();
@@ -342,9 +345,7 @@ fn events_keep_the_time_when_told_to() {
     assert_eq!(untimed.ms_since(&start), Err(Error::Untimed));
 }
 
-#[test]
-fn cudarcs_slices_and_streams_are_taken_as_they_are() {
-    let Some(device) = device() else { return };
+fn cudarcs_slices_and_streams_are_taken_as_they_are(device: Arc<Device>) {
     let context = cudarc::driver::CudaContext::new(0).unwrap();
     let theirs = context.new_stream().unwrap();
     let data: Vec<u32> = (0..100).collect();
@@ -360,9 +361,7 @@ fn cudarcs_slices_and_streams_are_taken_as_they_are() {
     assert_eq!(back, data);
 }
 
-#[test]
-fn the_baseline_multiplies_small_integers_exactly() {
-    let Some(device) = device() else { return };
+fn the_baseline_multiplies_small_integers_exactly(device: Arc<Device>) {
     let blas = match Blas::new(&device) {
         Ok(blas) => blas,
         Err(error) => {
