@@ -14,6 +14,7 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn gemm_bf16(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
@@ -26,6 +27,7 @@ mod shipped {
     /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `c: [m, n]`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
@@ -39,6 +41,7 @@ mod shipped {
     /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `bias: [n]`, `c: [m, n]`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn ag_gemm_bias_gelu(
         a: &Gathered<bf16>,
@@ -76,6 +79,7 @@ mod shipped {
     /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m/world, n]` (a row shard).
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn gemm_rs(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
@@ -89,6 +93,7 @@ mod shipped {
     /// `c: [m/world, n]` (row shards).
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn gemm_rs_bias_residual(
         a: &Global<bf16>,

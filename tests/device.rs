@@ -7,11 +7,14 @@
 #[path = "support/data.rs"]
 mod data;
 
+use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};
 use flux::prelude::*;
+use flux::runtime::{DeviceBuffer, Stream};
 use flux::{Error, Order, TileCoord};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[flux::module]
@@ -197,6 +200,7 @@ fn main() -> ExitCode {
     }
     add("a_hundred_launches_without_reset".into(), Box::new(many_launches));
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
+    add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
     add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
     let mut arguments = arguments;
     // Every case wants the whole device.
@@ -371,31 +375,40 @@ fn close_scatter<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Re
     close(&format!("scatter {m}x{n}x{k}, world {ranks}"), &found, &expected)
 }
 
-/// Both operators, a hundred times in a row on every rank, with new data now and then.
+/// Both operators, a hundred times each on every rank without a reset, with new data now and then.
 fn many_launches() -> Result<(), Failed> {
-    let (m, n, k) = (500, 264, 200);
-    let expected = |round: u64| {
-        let a: Vec<bf16> = Draw::Integers.rows(round, 0..m, k);
-        let b: Vec<bf16> = Draw::Integers.rows(99, 0..n, k);
-        product(&a, &b, k, &(0..m).collect::<Vec<_>>())
-    };
-    let outcomes = world(4)?.run(|rank| {
+    let (m, n, k, ranks) = (500, 264, 200, 4);
+    let rows: Vec<usize> = (0..m).collect();
+    let b: Vec<bf16> = Draw::Integers.rows(99, 0..n, k);
+    let expected: Vec<Vec<f64>> = (0..10)
+        .map(|round| product(&Draw::Integers.rows::<bf16>(round, 0..m, k), &b, k, &rows))
+        .collect();
+    let outcomes = world(ranks)?.run(|rank| {
         let gather = kernels::ag_relu_bf16::load(rank)?;
-        let b = rank.tensor(n, k, &Draw::Integers.rows::<bf16>(99, 0..n, k))?;
+        let scatter = kernels::rs_bf16::load(rank)?;
         let bias = rank.zeros::<f32>(1, n)?;
-        let rows = rank.own_range(m);
-        let mut a = rank.zeros::<bf16>(rows.len(), k)?;
+        let b = rank.tensor(n, k, &b)?;
+        let own = rank.own_range(m);
+        let mut shard = rank.zeros::<bf16>(own.len(), k)?;
+        let mut whole = rank.zeros::<bf16>(m, k)?;
         let mut c = poison::<bf16>(rank, m, n)?;
+        let mut sum = poison::<bf16>(rank, own.len(), n)?;
         for round in 0..10 {
-            a.write(&Draw::Integers.rows::<bf16>(round, rows.clone(), k))?;
+            shard.write(&Draw::Integers.rows::<bf16>(round, own.clone(), k))?;
+            whole.write(&Draw::Integers.rows::<bf16>(round, 0..m, k))?;
             for _ in 0..10 {
-                gather.launch(&a, &b, &bias, &mut c)?;
+                gather.launch(&shard, &b, &bias, &mut c)?;
+                scatter.launch(&whole, &b, &bias, &mut sum)?;
             }
-            let expected = expected(round).into_iter().map(|x| x.max(0.0));
-            let expected: Vec<f64> = expected.collect();
-            let found = c.to_vec()?;
-            if let Err(wrong) = same(&format!("round {round}"), &found, expected.into_iter()) {
-                return Ok(Err(wrong));
+            let product = &expected[round as usize];
+            let relu = product.iter().map(|x| x.max(0.0));
+            // Every rank contributed the same product.
+            let total = product[own.start * n..own.end * n].iter().map(|x| x * f64::from(ranks));
+            let (c, sum) = (c.to_vec()?, sum.to_vec()?);
+            let checked = same(&format!("gather, round {round}"), &c, relu)
+                .and_then(|()| same(&format!("scatter, round {round}"), &sum, total));
+            if checked.is_err() {
+                return Ok(checked);
             }
         }
         Ok(Ok(()))
@@ -428,6 +441,38 @@ fn custom_order() -> Result<(), Failed> {
         same("backwards", found, expected.iter().map(|x| x.max(0.0)))?;
     }
     Ok(())
+}
+
+/// A caller who has cudarc's slices and streams already: no copy, and the caller's own order.
+fn cudarc_slices() -> Result<(), Failed> {
+    let (m, n, k) = (300, 264, 128);
+    let outputs = world(1)?.run(|rank| {
+        let outcome = || -> Result<Vec<bf16>, Failed> {
+            let device = rank.device().ok_or("no device")?;
+            let context = CudaContext::new(0)?;
+            let stream = context.new_stream()?;
+            rank.use_stream(Stream::from_cudarc(&device, Arc::clone(&stream))?)?;
+            let upload = |data: Vec<bf16>| -> Result<DeviceBuffer, Failed> {
+                Ok(DeviceBuffer::from_cudarc(&device, Arc::new(stream.clone_htod(&data)?)))
+            };
+            let a = rank.adopt::<bf16>(m, k, upload(Draw::Integers.rows(1, 0..m, k))?)?;
+            let b = rank.adopt::<bf16>(n, k, upload(Draw::Integers.rows(2, 0..n, k))?)?;
+            let bias = rank.zeros::<f32>(1, n)?;
+            let out = Arc::new(stream.clone_htod(&vec![bf16::NAN; m * n])?);
+            let buffer = DeviceBuffer::from_cudarc(&device, Arc::clone(&out));
+            let mut c = rank.adopt::<bf16>(m, n, buffer)?;
+            kernels::ag_relu_bf16::load(rank)?.launch(&a, &b, &bias, &mut c)?;
+            let found = stream.clone_dtoh(&*out)?;
+            stream.synchronize()?;
+            Ok(found)
+        };
+        Ok(outcome())
+    })?;
+    let found = outputs.into_iter().next().ok_or("one rank")??;
+    let a: Vec<bf16> = Draw::Integers.rows(1, 0..m, k);
+    let b: Vec<bf16> = Draw::Integers.rows(2, 0..n, k);
+    let expected = product(&a, &b, k, &(0..m).collect::<Vec<_>>());
+    same("cudarc", &found, expected.iter().map(|x| x.max(0.0)))
 }
 
 /// One of two ranks prepares the launch and never makes it: the other must say so.

@@ -74,7 +74,7 @@ fn unknown_names_are_answered_with_those_there_are() {
         assert!(said(&output).contains(known), "{}", said(&output));
     }
     let output = flux(&["show", "gemm_bf16", "--program", "--schedule", "9"]);
-    assert!(said(&output).contains("has schedules 0 to 2, found --schedule 9"));
+    assert!(said(&output).contains("has schedules 0 to 3, found --schedule 9"));
     let output = flux(&["show", "no/such/file.rs:kernel"]);
     assert!(said(&output).contains("cannot read no/such/file.rs"));
 }
