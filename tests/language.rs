@@ -6,7 +6,7 @@ use flux::{Consumers, Kernel, Shape, TileShape};
 
 #[flux::kernel]
 #[schedule(host, tile = (32, 32, 32))]
-pub fn swiglu(x: &Gathered<bf16>, w1: &Global<bf16>, w3: &Global<bf16>, y: &mut Global<bf16>) {
+fn swiglu(x: &Gathered<bf16>, w1: &Global<bf16>, w3: &Global<bf16>, y: &mut Global<bf16>) {
     for tile in y.tiles() {
         let x = x.wait(tile.rows());
         y.store(tile, silu(gemm(x, w1.t(), tile)) * gemm(&x, w3.t(), tile));
@@ -86,6 +86,37 @@ mod module {
     }
 }
 
+#[schedule(host)]
+#[schedule(host, stages = 2)]
+#[flux::kernel]
+#[schedule(host, stages = 3)]
+/// Attributes in any order.
+fn family(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+    for tile in c.tiles() {
+        c.store(tile, gemm(a, b.t(), tile));
+    }
+}
+
+/// Paths instead of names, and nothing for rustc to warn about.
+#[deny(warnings)]
+mod without_the_prelude {
+    use flux::lang::{Fragment, Gathered, Global};
+
+    #[flux::kernel]
+    #[flux::schedule(host)]
+    pub(super) fn paths(
+        a: &Gathered<flux::lang::bf16>,
+        b: &Global<flux::lang::bf16>,
+        c: &mut flux::lang::Global<f32>,
+    ) {
+        let act = |x: Fragment| flux::lang::relu(x);
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, act(flux::lang::gemm(a, b.t(), tile)));
+        }
+    }
+}
+
 fn text(definition: &flux::Definition) -> Vec<String> {
     let kernel: Kernel = definition.kernel().unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(kernel.to_string(), definition.text, "the embedded text parses back");
@@ -157,6 +188,33 @@ fn schedules_keep_their_order_and_every_choice() {
         .ctas(64);
     assert_eq!(schedules[2], expected);
     assert_eq!((outputs_and_scalars::definition().schedules)(), [Schedule::sm_90a()]);
+}
+
+#[test]
+fn schedules_above_and_below_the_kernel_make_one_family() {
+    let stages: Vec<u32> = (family::definition().schedules)().iter().map(|s| s.stages).collect();
+    assert_eq!(stages.len(), 3);
+    assert!([2, 3, 4].iter().all(|n| stages.contains(n)), "{stages:?}");
+}
+
+#[test]
+fn paths_name_the_language_as_well_as_the_prelude() {
+    assert_eq!(
+        text(without_the_prelude::paths::definition()),
+        ["%0 = wait %a", "%1 = gemm %0, %b.t", "%2 = relu %1", "store %c, %2"]
+    );
+}
+
+#[test]
+fn a_kernel_may_stand_in_a_function() {
+    #[flux::kernel]
+    #[schedule(host)]
+    fn inner(a: &Global<f32>, b: &Global<f32>, c: &mut Global<f32>) {
+        for tile in c.tiles() {
+            c.store(tile, gemm(a, b, tile));
+        }
+    }
+    assert_eq!(inner::definition().name, "inner");
 }
 
 #[test]

@@ -99,10 +99,11 @@ fn hidden(function: &Function) -> TokenStream {
     let Function { vis, sig, .. } = function;
     quote! {
         #[allow(unexpected_cfgs, reason = "rust-analyzer sets it, and cargo does not know")]
-        #[cfg(rust_analyzer)]
-        #original
-        #[allow(unused, unexpected_cfgs, clippy::all, reason = "it stands for the function above")]
-        #[cfg(not(rust_analyzer))]
+        const _: () = {
+            #[cfg(rust_analyzer)]
+            #original
+        };
+        #[allow(unused, clippy::all, reason = "it stands for the function above")]
         #vis #sig {
             loop {}
         }
