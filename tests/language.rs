@@ -191,6 +191,25 @@ fn schedules_keep_their_order_and_every_choice() {
 }
 
 #[test]
+fn several_products_fit_the_registers_without_a_schedule() {
+    #[flux::kernel]
+    fn two(x: &Global<bf16>, w1: &Global<bf16>, w3: &Global<bf16>, y: &mut Global<bf16>) {
+        for tile in y.tiles() {
+            y.store(tile, silu(gemm(x, w1.t(), tile)) * gemm(x, w3.t(), tile));
+        }
+    }
+    #[flux::kernel]
+    fn four(x: &Global<bf16>, w: &Global<bf16>, y: &mut Global<bf16>) {
+        for tile in y.tiles() {
+            let p = || gemm(x, w.t(), tile);
+            y.store(tile, p() * p() + p() * p());
+        }
+    }
+    assert_eq!((two::definition().schedules)(), [Schedule::sm_90a().tile(128, 128, 64)]);
+    assert_eq!((four::definition().schedules)(), [Schedule::sm_90a().tile(128, 64, 64)]);
+}
+
+#[test]
 fn schedules_above_and_below_the_kernel_make_one_family() {
     let stages: Vec<u32> = (family::definition().schedules)().iter().map(|s| s.stages).collect();
     assert_eq!(stages.len(), 3);

@@ -37,7 +37,8 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// How it runs is said by `#[schedule(…)]`; without one it is `Schedule::sm_90a()`.
+/// How it runs is said by `#[schedule(…)]`; without one it is `Schedule::sm_90a()`, with narrower
+/// tiles where several products share the registers.
 #[proc_macro_attribute]
 pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::kernel(args.into(), item.into()).into()

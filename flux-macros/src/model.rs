@@ -38,9 +38,6 @@ impl Model {
             errors = found;
             Vec::new()
         });
-        if schedules.is_empty() {
-            schedules.push(ScheduleSyntax::default_at(name));
-        }
         let (parameters, _) = parse_signature(&function);
         let (kernel, functions) = match read_kernel(&function, scope) {
             Ok(reading) => (Some(reading.kernel), reading.functions),
@@ -50,6 +47,9 @@ impl Model {
                 (None, Vec::new())
             }
         };
+        if schedules.is_empty() {
+            schedules.push(ScheduleSyntax::default_for(kernel.as_ref(), name));
+        }
         function.attrs.retain(|attr| {
             !flux_syntax::is_attribute(attr, "schedule")
                 && !flux_syntax::is_attribute(attr, "kernel")

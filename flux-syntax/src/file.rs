@@ -58,7 +58,10 @@ impl<'ast> Visit<'ast> for Finder {
             let kernel = parse_kernel(&function, &self.scope);
             let schedules = parse_schedules(&function.attrs).map(|mut schedules| {
                 if schedules.is_empty() {
-                    schedules.push(ScheduleSyntax::default_at(at(function.sig.ident.span())));
+                    schedules.push(ScheduleSyntax::default_for(
+                        kernel.as_ref().ok(),
+                        at(function.sig.ident.span()),
+                    ));
                 }
                 schedules
             });

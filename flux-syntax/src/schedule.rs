@@ -4,6 +4,7 @@ use crate::function::is_attribute;
 use crate::position::{at, position};
 use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
+use flux_ir::kernel::{Kernel, Op, OpEntry};
 use flux_ir::{Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span, Target, Transport};
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -25,14 +26,17 @@ pub struct ScheduleSyntax {
 }
 
 impl ScheduleSyntax {
-    /// The schedule of a kernel that has no `#[schedule]`; `span` is the kernel's name.
-    pub fn default_at(span: Span) -> Self {
-        ScheduleSyntax {
-            schedule: Schedule::sm_90a(),
-            order: OrderSyntax::Default,
-            span,
-            written: Vec::new(),
-        }
+    /// The schedule of a kernel that has no `#[schedule]`; `span` is the kernel's name. Tiles of a
+    /// kernel with several products are narrower, so that their accumulators fit the registers.
+    pub fn default_for(kernel: Option<&Kernel>, span: Span) -> Self {
+        let is_gemm = |entry: &&OpEntry| matches!(entry.op, Op::Gemm { .. });
+        let products = kernel.map_or(1, |kernel| kernel.ops.values().filter(is_gemm).count());
+        let schedule = match products {
+            0 | 1 => Schedule::sm_90a(),
+            2 => Schedule::sm_90a().tile(128, 128, 64),
+            _ => Schedule::sm_90a().tile(128, 64, 64),
+        };
+        ScheduleSyntax { schedule, order: OrderSyntax::Default, span, written: Vec::new() }
     }
 
     /// The place of the value of `choice`, else the target's token.
