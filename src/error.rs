@@ -13,7 +13,10 @@ pub enum Error {
     #[error("expected a world such as `host:8` or `gpu:4`, found `{0}`")]
     WorldName(String),
     /// Data of another length than the tensor.
-    #[error("a tensor of {rows} x {cols} holds {} elements, found {found}", rows * cols)]
+    #[error(
+        "a tensor of {rows} x {cols} holds {} elements, found {found}",
+        *rows as u128 * *cols as u128
+    )]
     DataLength {
         /// Rows of the tensor.
         rows: usize,
@@ -82,11 +85,29 @@ pub enum Error {
         /// Columns found.
         cols: u64,
     },
+    /// A tensor that the host's memory does not hold.
+    #[error("no memory on the host for a tensor of {rows} x {cols} elements of {bytes} bytes")]
+    OutOfMemory {
+        /// Rows of the tensor.
+        rows: usize,
+        /// Columns of the tensor.
+        cols: usize,
+        /// Bytes of an element.
+        bytes: usize,
+    },
+    /// A rank for which the system gave no thread.
+    #[error("no thread for rank {rank}: {reason}")]
+    NoThread {
+        /// The rank.
+        rank: u32,
+        /// What the system said.
+        reason: String,
+    },
     /// A dimension over the limit of 32-bit indexing.
     #[error("{dim} = {value} is over the limit of {}", i32::MAX)]
     TooLarge {
-        /// The dimension.
-        dim: &'static str,
+        /// The dimension: m, n or k, or rows or columns of a parameter.
+        dim: String,
         /// Its number.
         value: u64,
     },
@@ -94,15 +115,18 @@ pub enum Error {
     #[error("k = 0: a gemm needs at least one element to sum over")]
     EmptyReduction,
     /// Ranks that are not about to do the same.
-    #[error("rank {rank} is about to launch {theirs}, rank {own_rank} {ours}")]
+    #[error(
+        "rank {own_rank} is about to {ours}, rank {rank} to {theirs}: all ranks must load the same \
+         kernels and launch the same shapes in the same order"
+    )]
     RanksDisagree {
         /// This rank.
         own_rank: u32,
-        /// What this rank launches.
+        /// What this rank is about to do: "load `gemm`".
         ours: String,
         /// The rank that differs.
         rank: u32,
-        /// What it launches.
+        /// What it is about to do.
         theirs: String,
     },
     /// A schedule that was not compiled in.

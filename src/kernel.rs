@@ -4,7 +4,7 @@
 use crate::definition::{Definition, Image};
 use crate::error::Error;
 use crate::gpu::GpuInstance;
-use crate::meeting::Meeting;
+use crate::meeting::{Meeting, Step};
 use crate::problem;
 use crate::tensor::{Arg, Data, reborrow};
 use crate::world::{Backend, Rank, Shared};
@@ -14,7 +14,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::{ParamId, ParamType};
 use flux_ir::lower::{lower, usage};
 use flux_ir::order::OrderError;
-use flux_ir::program::BufferId;
+use flux_ir::program::{BufferId, Engine, Program};
 use flux_ir::{Diagnostic, Kernel, Rule, Schedule, Shape, Span, Target, fingerprint};
 use flux_sim::{RankArgs, Workspace};
 use std::collections::HashMap;
@@ -27,7 +27,8 @@ pub struct Loaded {
     shared: Arc<Shared>,
     meeting: Meeting,
     source: Arc<Source>,
-    /// What was prepared, by the extents of this rank's tensors.
+    /// What was prepared, by the extents of this rank's tensors; by those of all ranks, one behind
+    /// the other, where the own ones do not tell the shape.
     instances: Mutex<HashMap<problem::Extents, Arc<Instance>>>,
 }
 
@@ -37,6 +38,8 @@ pub(crate) struct Source {
     pub(crate) definition: &'static Definition,
     pub(crate) kernel: Kernel,
     usage: usage::Usage,
+    /// Whether the extents of one rank's tensors tell the shape.
+    rows_are_known: bool,
     pub(crate) family: Vec<Member>,
 }
 
@@ -76,7 +79,7 @@ impl Loaded {
         schedule: Option<&Schedule>,
     ) -> Result<Loaded, Error> {
         let meeting = rank.meeting(rank.next_load());
-        meeting.agree("load", describe(definition, schedule))?;
+        meeting.step(&load_step(definition, schedule), &problem::Extents::new())?;
         let host = matches!(rank.shared.backend, Backend::Host { .. });
         let source = meeting.share("source", || Source::new(definition, schedule, host))?;
         let shared = Arc::clone(&rank.shared);
@@ -89,27 +92,36 @@ impl Loaded {
     /// Arguments that do not fit together, ranks that disagree, a stalled peer.
     pub fn launch(&self, args: &mut [Arg<'_>]) -> Result<(), Error> {
         let extents = self.extents(args)?;
-        let instance = match self.known(&extents) {
+        let known = if self.source.rows_are_known { self.known(&extents) } else { None };
+        let instance = match known {
             Some(instance) => instance,
             None => self.prepare(extents)?,
         };
         let member = &self.source.family[instance.member];
         match &instance.place {
             Place::Empty => Ok(()),
-            Place::Host(workspace) => {
-                let args = self.host_args(args)?;
-                let (verified, limit) = (&member.verified, self.shared.limit);
-                let (launch, rank) = (instance.launch, self.meeting.rank());
-                // A launch whose arguments are refused does not count.
-                let epoch = workspace.completed(rank)?.wrapping_add(1);
-                flux_sim::launch_rank(verified, launch, rank, epoch, workspace, args, limit)?;
-                Ok(())
-            }
+            Place::Host(workspace) => self.launch_on_host(member, instance.launch, workspace, args),
             Place::Gpu(instance) => match &self.shared.backend {
                 Backend::Gpu(gpu) => instance.launch(gpu, &self.source, member, args),
                 Backend::Host { .. } => Ok(()),
             },
         }
+    }
+
+    fn launch_on_host(
+        &self,
+        member: &Member,
+        launch: Launch,
+        workspace: &Workspace,
+        args: &mut [Arg<'_>],
+    ) -> Result<(), Error> {
+        let args = self.host_args(args)?;
+        let (verified, limit) = (&member.verified, self.shared.limit);
+        let rank = self.meeting.rank();
+        // A launch whose arguments are refused does not count.
+        let epoch = workspace.completed(rank)?.wrapping_add(1);
+        flux_sim::launch_rank(verified, launch, rank, epoch, workspace, args, limit)
+            .map_err(|error| self.source.host_error(member, error))
     }
 
     fn known(&self, extents: &problem::Extents) -> Option<Arc<Instance>> {
@@ -127,12 +139,16 @@ impl Loaded {
                 Arg::Tensor(tensor) => {
                     let is_host = !matches!(tensor.data, Data::Device(_));
                     if is_host != on_host {
-                        let name = |host| if host { "the host" } else { "the GPU" }.to_owned();
+                        let place = |host| if host { "the host" } else { "the GPU" }.to_owned();
                         let param = self.source.kernel.params[ParamId::new(index)].name.clone();
-                        let (expected, found) = (name(on_host), name(is_host));
+                        let (expected, found) = (place(on_host), place(is_host));
                         return Err(Error::WrongPlace { param, expected, found });
                     }
-                    [limit("rows", tensor.rows)?, limit("columns", tensor.cols)?]
+                    let name = || &self.source.kernel.params[ParamId::new(index)].name;
+                    let fit = |what, extent| {
+                        problem::fit(&format!("{what} of `{}`", name()), extent as u64)
+                    };
+                    [fit("rows", tensor.rows)?, fit("columns", tensor.cols)?]
                 }
             });
         }
@@ -142,7 +158,12 @@ impl Loaded {
     /// Agrees with the other ranks on what is launched, and makes what a new shape needs.
     fn prepare(&self, extents: problem::Extents) -> Result<Arc<Instance>, Error> {
         let source = &self.source;
-        let all = self.meeting.gather_extents(&extents)?;
+        let name = source.definition.name;
+        let all = self.meeting.step(&Step::new(format!("launch `{name}`"), &[]), &extents)?;
+        let key = if source.rows_are_known { extents } else { all.concat() };
+        if let Some(instance) = self.known(&key) {
+            return Ok(instance);
+        }
         let shape = problem::shape(&source.kernel, &source.usage, &all)?;
         let instance = if shape.m == 0 || shape.n == 0 {
             let launch = Launch { shape, world: self.shared.size, ctas: 1 };
@@ -154,7 +175,7 @@ impl Loaded {
         };
         let instance = Arc::new(instance);
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        instances.insert(extents, Arc::clone(&instance));
+        instances.insert(key, Arc::clone(&instance));
         Ok(instance)
     }
 
@@ -162,7 +183,9 @@ impl Loaded {
         match &self.shared.backend {
             Backend::Host { ctas } => {
                 let member = &self.source.family[0];
-                let ctas = member.schedule.ctas.unwrap_or(*ctas);
+                let tiles = tiles(member.verified.program(), shape);
+                // A CTA is a thread: no more of them than there are tiles.
+                let ctas = member.schedule.ctas.unwrap_or(*ctas).min(tiles).max(1);
                 let launch = Launch { shape, world: self.shared.size, ctas };
                 let workspace = self.meeting.share("workspace", || {
                     member.verified.check_launch(launch)?;
@@ -220,37 +243,120 @@ impl Source {
     ) -> Result<Source, Error> {
         let kernel = definition.kernel()?;
         let usage = usage::infer(&kernel)?;
+        let rows_are_known = problem::rows_are_known(&kernel, &usage);
+        let family = if host {
+            vec![Member::on_host(definition, &kernel, schedule)?]
+        } else {
+            Member::compiled(definition, &kernel, schedule)?
+        };
+        Ok(Source { definition, kernel, usage, rows_are_known, family })
+    }
+
+    /// What went wrong on the host, told as a device tells it.
+    fn host_error(&self, member: &Member, error: flux_sim::Error) -> Error {
+        let kernel = self.definition.name.into();
+        match error {
+            flux_sim::Error::Stalled {
+                rank,
+                agent,
+                cta,
+                signal,
+                slot,
+                seen,
+                wanted,
+                span,
+                waited,
+            } => {
+                let limit_ms = waited.as_millis() as u64;
+                let mut agents = member.verified.program().agents.values();
+                let engine = agents.find(|found| found.name == agent).map(|agent| agent.engine);
+                if engine == Some(Engine::CopyEngine) {
+                    // A copy engine waits for nothing but a peer's credit.
+                    return Error::PeerBehind { rank, kernel, peer: slot, wanted, seen, limit_ms };
+                }
+                let file = self.definition.file.into();
+                let (line, column) = (span.line, span.column);
+                Error::Stalled {
+                    rank,
+                    kernel,
+                    cta,
+                    file,
+                    line,
+                    column,
+                    signal,
+                    slot,
+                    seen,
+                    wanted,
+                    limit_ms,
+                }
+            }
+            other => other.into(),
+        }
+    }
+}
+
+impl Member {
+    /// The one member of a family on the host. A schedule that is given is checked for the target
+    /// it names, so that a laptop refuses what a GPU would.
+    fn on_host(
+        definition: &'static Definition,
+        kernel: &Kernel,
+        schedule: Option<&Schedule>,
+    ) -> Result<Member, Error> {
+        let schedule = match schedule {
+            Some(schedule) => schedule.clone(),
+            None => default_schedule(definition).target(Target::Host),
+        };
+        let verified = verify(lower(kernel, &schedule)?)?;
+        Ok(Member { schedule, verified, image: None })
+    }
+
+    /// Every member whose machine code is there and serves `schedule`.
+    fn compiled(
+        definition: &'static Definition,
+        kernel: &Kernel,
+        schedule: Option<&Schedule>,
+    ) -> Result<Vec<Member>, Error> {
         let known = (definition.schedules)();
         let mut family = Vec::new();
-        if host {
-            let schedule = schedule.unwrap_or(&known[0]).clone().target(Target::Host);
-            let verified = verify(lower(&kernel, &schedule)?)?;
-            family.push(Member { schedule, verified, image: None });
-        } else {
-            for (index, compiled) in known.iter().enumerate() {
-                let Some(image) = image_for(definition, index) else { continue };
-                let Some(wanted) = matching(compiled, schedule) else { continue };
-                if image.fingerprint != fingerprint::of_program(&lower(&kernel, compiled)?) {
-                    return Err(Error::StaleImage { kernel: definition.name.into() });
-                }
-                let verified = verify(lower(&kernel, &wanted)?)?;
-                family.push(Member { schedule: wanted, verified, image: Some(image) });
+        for (index, compiled) in known.iter().enumerate() {
+            let Some(image) = image_for(definition, index) else { continue };
+            let Some(wanted) = matching(compiled, schedule) else { continue };
+            if image.fingerprint != fingerprint::of_program(&lower(kernel, compiled)?) {
+                return Err(Error::StaleImage { kernel: definition.name.into() });
             }
+            let verified = verify(lower(kernel, &wanted)?)?;
+            family.push(Member { schedule: wanted, verified, image: Some(image) });
         }
         if family.is_empty() {
-            let wanted = schedule.unwrap_or(&known[0]);
-            let list: Vec<_> = definition
-                .images
-                .iter()
-                .map(|image| format!("({})", known[image.schedule]))
-                .collect();
-            return Err(Error::NotCompiled {
-                kernel: definition.name.into(),
-                schedule: wanted.to_string(),
-                known: if list.is_empty() { "nothing".into() } else { list.join(", ") },
-            });
+            // A schedule that cannot be compiled is not one to add.
+            if let Some(schedule) = schedule {
+                verify(lower(kernel, schedule)?)?;
+            }
+            return Err(not_compiled(definition, schedule, &known));
         }
-        Ok(Source { definition, kernel, usage, family })
+        Ok(family)
+    }
+}
+
+/// Tiles of the output.
+pub(crate) fn tiles(program: &Program, shape: Shape) -> u32 {
+    shape.m.div_ceil(program.tile.m).saturating_mul(shape.n.div_ceil(program.tile.n))
+}
+
+/// The first schedule of a kernel: the macro embeds one at least.
+fn default_schedule(definition: &Definition) -> Schedule {
+    (definition.schedules)().into_iter().next().unwrap_or_else(Schedule::sm_90a)
+}
+
+fn not_compiled(definition: &Definition, schedule: Option<&Schedule>, known: &[Schedule]) -> Error {
+    let wanted = schedule.cloned().unwrap_or_else(|| default_schedule(definition));
+    let images = definition.images.iter();
+    let list: Vec<_> = images.map(|image| format!("({})", known[image.schedule])).collect();
+    Error::NotCompiled {
+        kernel: definition.name.into(),
+        schedule: wanted.to_string(),
+        known: if list.is_empty() { "nothing".into() } else { list.join(", ") },
     }
 }
 
@@ -277,16 +383,12 @@ pub(crate) fn rejected_order(error: OrderError) -> Error {
     )
 }
 
-fn describe(definition: &Definition, schedule: Option<&Schedule>) -> String {
-    match schedule {
-        Some(schedule) => format!("`{}` ({schedule})", definition.name),
-        None => format!("`{}`", definition.name),
-    }
-}
-
-fn limit(dim: &'static str, value: usize) -> Result<u32, Error> {
-    match u32::try_from(value) {
-        Ok(value) if value <= i32::MAX as u32 => Ok(value),
-        _ => Err(Error::TooLarge { dim, value: value as u64 }),
-    }
+/// Names what is loaded; two kernels of one name differ by their file or their text.
+fn load_step(definition: &Definition, schedule: Option<&Schedule>) -> Step {
+    let name = definition.name;
+    let text = match schedule {
+        Some(schedule) => format!("load `{name}` ({schedule})"),
+        None => format!("load `{name}`"),
+    };
+    Step::new(text, &[definition.file, definition.text])
 }

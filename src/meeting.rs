@@ -7,6 +7,9 @@ use flux_runtime::Rendezvous;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long ranks wait for one of them to check a Program or to lay out memory, at least.
+const BUILD_LIMIT: Duration = Duration::from_secs(120);
+
 /// The meetings of one kernel's ranks. Every rank calls the same ones in the same order.
 #[derive(Debug)]
 pub(crate) struct Meeting {
@@ -30,44 +33,48 @@ impl Meeting {
         fingerprint::of_bytes(purpose.bytes().chain(self.id.to_le_bytes()))
     }
 
-    fn gather(&self, purpose: &str, payload: Vec<u8>) -> Result<Arc<[Vec<u8>]>, Error> {
-        Ok(self.rendezvous.all_gather(self.rank, self.key(purpose), payload, self.limit)?)
+    fn gather(&self, key: u64, payload: Vec<u8>) -> Result<Arc<[Vec<u8>]>, Error> {
+        Ok(self.rendezvous.all_gather(self.rank, key, payload, self.limit)?)
     }
 
-    /// Checks that every rank says the same.
+    /// Checks that every rank is about to do the same thing, to the same kernel, and gives every
+    /// rank's extents. All steps of all kernels meet here, so ranks that are about to do different
+    /// things meet too, and hear of it at once.
     ///
     /// # Errors
     /// [`Error::RanksDisagree`] on every rank, naming the first that differs from it.
-    pub(crate) fn agree(&self, purpose: &str, ours: String) -> Result<(), Error> {
-        let all = self.gather(purpose, ours.clone().into_bytes())?;
-        match all.iter().position(|theirs| *theirs != ours.as_bytes()) {
-            None => Ok(()),
-            Some(rank) => Err(Error::RanksDisagree {
+    pub(crate) fn step(&self, step: &Step, extents: &Extents) -> Result<Vec<Extents>, Error> {
+        let head = step.encode(self.id);
+        let numbers = extents.iter().flatten().flat_map(|value| value.to_le_bytes());
+        let payload = head.iter().copied().chain(numbers).collect();
+        let all = self.gather(fingerprint::of_bytes(*b"step"), payload)?;
+        if let Some(rank) = all.iter().position(|theirs| !theirs.starts_with(&head)) {
+            return Err(Error::RanksDisagree {
                 own_rank: self.rank,
-                ours,
+                ours: step.text.clone(),
                 rank: rank as u32,
-                theirs: String::from_utf8_lossy(&all[rank]).into_owned(),
-            }),
+                theirs: match Step::decode_text(&all[rank]) {
+                    text if text == step.text => format!("{text}, but another one of that name"),
+                    text => text,
+                },
+            });
         }
-    }
-
-    /// Every rank's extents.
-    pub(crate) fn gather_extents(&self, extents: &Extents) -> Result<Vec<Extents>, Error> {
-        let payload = extents.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
         let word =
             |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
         let read = |payload: &Vec<u8>| {
-            payload.chunks_exact(8).map(|pair| [word(&pair[..4]), word(&pair[4..])]).collect()
+            let pairs = payload[head.len()..].chunks_exact(8);
+            pairs.map(|pair| [word(&pair[..4]), word(&pair[4..])]).collect()
         };
-        Ok(self.gather("extents", payload)?.iter().map(read).collect())
+        Ok(all.iter().map(read).collect())
     }
 
     /// Waits until every rank has come here.
     pub(crate) fn barrier(&self, purpose: &str) -> Result<(), Error> {
-        self.gather(purpose, Vec::new()).map(|_| ())
+        self.gather(self.key(purpose), Vec::new()).map(|_| ())
     }
 
-    /// The value that the first rank to come makes for all; its error goes to all.
+    /// The value that the first rank to come makes for all; its error goes to all. The others wait
+    /// for work that ends, not for a peer that may be lost, so their limit is a generous one.
     pub(crate) fn share<T: Send + Sync + 'static>(
         &self,
         purpose: &str,
@@ -77,8 +84,38 @@ impl Meeting {
         let build = || -> Result<Shared<T>, flux_runtime::Error> {
             Ok(make().map(Arc::new).map_err(Arc::new))
         };
-        let key = self.key(purpose);
-        let shared = self.rendezvous.get_or_create(self.rank, key, self.limit, build)?;
+        let limit = self.limit.max(BUILD_LIMIT);
+        let shared = self.rendezvous.get_or_create(self.rank, self.key(purpose), limit, build)?;
         (*shared).clone().map_err(Error::Together)
+    }
+}
+
+/// What a rank is about to do.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// For messages: "load `gemm`".
+    text: String,
+    /// Tells apart what reads the same.
+    fingerprint: u64,
+}
+
+impl Step {
+    /// `text` says what is about to be done, `to` is what it is done to.
+    pub(crate) fn new(text: String, to: &[&str]) -> Step {
+        let bytes = to.iter().flat_map(|part| part.bytes().chain([0]));
+        Step { text, fingerprint: fingerprint::of_bytes(bytes) }
+    }
+
+    /// The number of the kernel and the fingerprint, the length of the text, the text.
+    fn encode(&self, id: u64) -> Vec<u8> {
+        let numbers = [id, self.fingerprint, self.text.len() as u64];
+        let numbers = numbers.into_iter().flat_map(u64::to_le_bytes);
+        numbers.chain(self.text.bytes()).collect()
+    }
+
+    fn decode_text(encoded: &[u8]) -> String {
+        let (numbers, rest) = encoded.split_at(24);
+        let length = numbers[16..].iter().rev().fold(0, |n, &byte| n << 8 | usize::from(byte));
+        String::from_utf8_lossy(&rest[..length]).into_owned()
     }
 }

@@ -41,6 +41,15 @@ pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result
     Ok(shape)
 }
 
+/// Whether a rank's own tensors tell M, that is, whether one of them holds all rows. Where all are
+/// shards, only the ranks together can tell.
+pub(crate) fn rows_are_known(kernel: &Kernel, usage: &Usage) -> bool {
+    kernel.params.handles().any(|param| {
+        let rows = usage.dims(param).is_some_and(|dims| dims.rows == Dim::M || dims.cols == Dim::M);
+        rows && kernel.tensor(param).is_some_and(|(distribution, ..)| !distribution.is_sharded())
+    })
+}
+
 struct Found<'k> {
     kernel: &'k Kernel,
     /// M, N, K.
@@ -140,9 +149,13 @@ fn check_shards(kernel: &Kernel, usage: &Usage, ranks: &[Extents], m: u32) -> Re
     Ok(())
 }
 
-fn fit(dim: &'static str, value: u64) -> Result<u32, Error> {
+/// `value` as an extent that index arithmetic can take.
+///
+/// # Errors
+/// [`Error::TooLarge`], naming `dim`.
+pub(crate) fn fit(dim: &str, value: u64) -> Result<u32, Error> {
     match u32::try_from(value) {
         Ok(value) if value <= i32::MAX as u32 => Ok(value),
-        _ => Err(Error::TooLarge { dim, value }),
+        _ => Err(Error::TooLarge { dim: dim.into(), value }),
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
 }
 
 /// What ranks are made of.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Backend {
     /// Threads of this process, with so many CTAs a rank.
     Host { ctas: u32 },
@@ -78,15 +78,25 @@ impl World {
         Ok(World { shared: Arc::new(Shared { size, backend, limit: LIMIT }) })
     }
 
-    /// Sets how long any wait may take before its launch fails.
+    /// The same ranks, with another limit on how long any wait may take before its launch fails
+    /// (10 seconds where nothing is said). Ranks that exist already keep theirs.
     ///
-    /// # Panics
-    /// Where ranks of this world exist already: they share one limit.
+    /// ```
+    /// use flux::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// let world = World::host(2)?.with_limit(Duration::from_millis(100));
+    /// let outcome = world.run(|rank| match rank.index() {
+    ///     0 => flux::kernels::gemm_rs::load(rank).map(drop),
+    ///     _ => Ok(()), // never loads it
+    /// });
+    /// assert!(outcome.is_err(), "and does not hang");
+    /// # Ok::<(), flux::Error>(())
+    /// ```
     #[must_use]
-    pub fn with_limit(mut self, limit: Duration) -> World {
-        let shared = Arc::get_mut(&mut self.shared);
-        shared.expect("the limit is set before ranks are made").limit = limit;
-        self
+    pub fn with_limit(self, limit: Duration) -> World {
+        let Shared { size, ref backend, .. } = *self.shared;
+        World { shared: Arc::new(Shared { size, backend: backend.clone(), limit }) }
     }
 
     /// The number of ranks.
@@ -112,7 +122,8 @@ impl World {
     /// Runs `program` on every rank, each on a thread of its own, and gathers what they return.
     ///
     /// # Errors
-    /// The error of the rank that failed first; its peers are told, so that they do not wait.
+    /// The error of the rank that failed first; its peers are told, so that they do not wait. A
+    /// kernel that outlives the run has lost its peers, and says so when it is launched again.
     ///
     /// # Panics
     /// Where `program` panics on a rank.
@@ -123,18 +134,27 @@ impl World {
     {
         let program = &program;
         let outcomes: Vec<(Result<T, Error>, Instant)> = std::thread::scope(|scope| {
-            let ranks: Vec<_> = self.ranks();
-            let threads: Vec<_> = ranks
-                .into_iter()
-                .map(|rank| {
-                    scope.spawn(move || {
-                        let rank = Leaving(rank);
-                        let outcome = program(&rank.0);
-                        (outcome, Instant::now())
-                    })
+            let start = |rank: Rank| {
+                let index = rank.index;
+                let leaving = Leaving(rank);
+                let thread = std::thread::Builder::new().name(format!("rank {index}"));
+                let work = move || {
+                    // All of it moves in: the rank leaves when this thread ends.
+                    let leaving = leaving;
+                    let outcome = program(&leaving.0);
+                    (outcome, Instant::now())
+                };
+                thread.spawn_scoped(scope, work).map_err(|error| {
+                    let error = Error::NoThread { rank: index, reason: error.to_string() };
+                    (Err(error), Instant::now())
                 })
-                .collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(resume)).collect()
+            };
+            let threads: Vec<_> = self.ranks().into_iter().map(start).collect();
+            let ended = threads.into_iter().map(|started| match started {
+                Ok(thread) => thread.join().unwrap_or_else(resume),
+                Err(failed) => failed,
+            });
+            ended.collect()
         });
         let mut results = Vec::with_capacity(outcomes.len());
         let mut first: Option<(Error, Instant)> = None;
@@ -222,19 +242,26 @@ impl Rank {
     /// The rows of an `m`-row tensor that this rank owns.
     pub fn own_range(&self, m: usize) -> std::ops::Range<usize> {
         let shard = m.div_ceil(self.shared.size as usize);
-        let first = (self.index as usize * shard).min(m);
-        first..(first + shard).min(m)
+        let first = (self.index as usize).saturating_mul(shard).min(m);
+        first..first.saturating_add(shard).min(m)
     }
 
     /// A tensor of zeros where this rank computes.
     ///
     /// # Errors
-    /// Out of memory, on a device.
+    /// Out of memory.
     pub fn zeros<T: Element>(&self, rows: usize, cols: usize) -> Result<Tensor<T>, Error> {
+        let elements = elements::<T>(rows, cols)?;
         let storage = match &self.shared.backend {
-            Backend::Host { .. } => Storage::Host(vec![T::default(); rows * cols]),
+            Backend::Host { .. } => {
+                let mut data = Vec::new();
+                let reserved = data.try_reserve_exact(elements);
+                reserved.map_err(|_| out_of_memory::<T>(rows, cols))?;
+                data.resize(elements, T::default());
+                Storage::Host(data)
+            }
             Backend::Gpu(gpu) => {
-                let buffer = gpu.zeros::<T>(rows * cols)?;
+                let buffer = gpu.zeros::<T>(elements)?;
                 Storage::Device(OnDevice::new(buffer, gpu, self.index))
             }
         };
@@ -251,7 +278,7 @@ impl Rank {
         cols: usize,
         data: &[T],
     ) -> Result<Tensor<T>, Error> {
-        if data.len() != rows * cols {
+        if rows.checked_mul(cols) != Some(data.len()) {
             return Err(Error::DataLength { rows, cols, found: data.len() });
         }
         let storage = match &self.shared.backend {
@@ -268,7 +295,8 @@ impl Rank {
     /// row. Work that writes it has to be ordered before this rank's stream.
     ///
     /// # Errors
-    /// [`Error::DataLength`] where the buffer is too small; [`Error::Unsupported`] on the host.
+    /// [`Error::DataLength`] where the buffer is too small; [`Error::Unsupported`] on the host, and
+    /// for memory of another device.
     pub fn adopt<T: Element>(
         &self,
         rows: usize,
@@ -279,8 +307,13 @@ impl Rank {
             let problem = "device memory was given to a rank of the host".into();
             return Err(Error::Unsupported { kernel: "adopt".into(), problem });
         };
+        let (own, theirs) = (gpu.device().ordinal(), buffer.device().ordinal());
+        if own != theirs {
+            let problem = format!("expected memory of device {own}, found some of device {theirs}");
+            return Err(Error::Unsupported { kernel: "adopt".into(), problem });
+        }
         let found = buffer.bytes() as usize / size_of::<T>();
-        if found < rows * cols {
+        if rows.checked_mul(cols).is_none_or(|elements| found < elements) {
             return Err(Error::DataLength { rows, cols, found });
         }
         Ok(Tensor::new(rows, cols, Storage::Device(OnDevice::new(buffer, gpu, self.index))))
@@ -299,12 +332,18 @@ impl Rank {
     /// ranks have to be different ones, as their kernels wait for each other.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on the host.
+    /// [`Error::Unsupported`] on the host, and for a stream of another device.
     pub fn use_stream(&self, stream: Stream) -> Result<(), Error> {
         let Backend::Gpu(gpu) = &self.shared.backend else {
             let problem = "a rank of the host has no stream".into();
             return Err(Error::Unsupported { kernel: "use_stream".into(), problem });
         };
+        let (own, theirs) = (gpu.device().ordinal(), stream.device().ordinal());
+        if own != theirs {
+            let problem =
+                format!("expected a stream of device {own}, found one of device {theirs}");
+            return Err(Error::Unsupported { kernel: "use_stream".into(), problem });
+        }
         gpu.lane(self.index).set_main(Arc::new(stream));
         Ok(())
     }
@@ -337,4 +376,15 @@ impl Rank {
     pub(crate) fn meeting(&self, load: u64) -> Meeting {
         Meeting::new(Arc::clone(&self.rendezvous), self.index, load, self.shared.limit)
     }
+}
+
+/// The elements of a matrix whose bytes can be counted.
+fn elements<T>(rows: usize, cols: usize) -> Result<usize, Error> {
+    let elements = rows.checked_mul(cols);
+    let countable = elements.filter(|elements| elements.checked_mul(size_of::<T>()).is_some());
+    countable.ok_or_else(|| out_of_memory::<T>(rows, cols))
+}
+
+fn out_of_memory<T>(rows: usize, cols: usize) -> Error {
+    Error::OutOfMemory { rows, cols, bytes: size_of::<T>() }
 }

@@ -3,7 +3,7 @@
 
 use super::{COPY_SMS, Gpu};
 use crate::error::Error;
-use crate::kernel::{Member, Source};
+use crate::kernel::{Member, Source, tiles};
 use flux_ir::Consumers;
 use flux_ir::Shape;
 use flux_ir::eval::Launch;
@@ -42,10 +42,6 @@ impl Gpu {
         let share = SmBudget::split(sms, self.ranks(), reserve)?.ctas;
         Ok(member.schedule.ctas.unwrap_or(share).min(tiles(program, shape)).max(1))
     }
-}
-
-fn tiles(program: &Program, shape: Shape) -> u32 {
-    shape.m.div_ceil(program.tile.m).saturating_mul(shape.n.div_ceil(program.tile.n))
 }
 
 /// Predicted cycles: waves times the tensor cores' time for a tile, plus what a tile and a launch

@@ -10,7 +10,7 @@ use flux_ir::abi::{Abi, MapParam, THREADS, Word};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::kernel::ParamType;
-use flux_ir::program::{BufferId, BufferKind, Engine, SignalId, Sym};
+use flux_ir::program::{BufferId, BufferKind, Engine, Program, SignalId, Sym};
 use flux_runtime::{
     Device, DeviceBuffer, ElementKind, Event, Function, HostBuffer, Residency, Rows, Span,
     StallReport, Stream, Tensor2d, TensorMap, Timing,
@@ -68,6 +68,24 @@ pub(super) struct Operand<'a> {
 const STATE_STRIDE: u64 = 256;
 
 impl Watch {
+    fn new(
+        device: &Arc<Device>,
+        source: &Source,
+        program: &Program,
+        rank: u32,
+        limit: Duration,
+    ) -> Result<Watch, Error> {
+        Ok(Watch {
+            report: HostBuffer::alloc(device, flux_ir::abi::REPORT_BYTES.into())?,
+            taken: AtomicBool::new(false),
+            rank,
+            kernel: source.definition.name.into(),
+            file: source.definition.file.into(),
+            signals: program.signals.values().map(|signal| signal.name.clone()).collect(),
+            limit,
+        })
+    }
+
     fn stall(&self) -> Option<Error> {
         let report = StallReport::read(self.report.words())?;
         let signal = self.signals.get(report.signal as usize);
@@ -112,39 +130,8 @@ impl Gpu {
         let function = self.module(image)?.function(image.entry, image.shared_bytes)?;
         function.require_resident(self.ranks(), launch.ctas, THREADS, image.shared_bytes)?;
         let view = RankView::new(program, launch, rank).map_err(crate::kernel::rejected_order)?;
-        let tables = program
-            .tables
-            .handles()
-            .map(|table| {
-                let rows = view.table(table);
-                let buffer = DeviceBuffer::alloc(device, (16 * rows.len()) as u64)?;
-                buffer.copy_from(0, rows.as_flattened())?;
-                Ok(buffer)
-            })
-            .collect::<Result<_, Error>>()?;
-        let padded = program
-            .buffers
-            .iter()
-            .map(|(id, buffer)| {
-                let extent = view.extent(id);
-                let row_bytes = extent.cols * u64::from(buffer.element.bytes());
-                let needed = buffer.kind == BufferKind::Input && abi.map(id, 0).is_some();
-                let pitch = row_bytes.next_multiple_of(16);
-                (needed && pitch != row_bytes)
-                    .then(|| DeviceBuffer::alloc_zeroed(device, pitch * extent.rows))
-                    .transpose()
-                    .map_err(Error::from)
-            })
-            .collect::<Result<_, Error>>()?;
-        let watch = Arc::new(Watch {
-            report: HostBuffer::alloc(device, flux_ir::abi::REPORT_BYTES.into())?,
-            taken: AtomicBool::new(false),
-            rank,
-            kernel: source.definition.name.into(),
-            file: source.definition.file.into(),
-            signals: program.signals.values().map(|signal| signal.name.clone()).collect(),
-            limit,
-        });
+        let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
+        let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));
         let instance = Arc::new(GpuInstance {
             launch,
@@ -167,6 +154,37 @@ impl Gpu {
     }
 }
 
+/// The tables of a rank, on its device.
+fn tables(device: &Arc<Device>, view: &RankView<'_>) -> Result<Vec<DeviceBuffer>, Error> {
+    let tables = view.program.tables.handles().map(|table| {
+        let rows = view.table(table);
+        let buffer = DeviceBuffer::alloc(device, (16 * rows.len()) as u64)?;
+        buffer.copy_from(0, rows.as_flattened())?;
+        Ok(buffer)
+    });
+    tables.collect()
+}
+
+/// Memory for copies of the inputs that a mainloop loads and whose rows do not begin at multiples
+/// of 16 bytes, by buffer.
+fn padded(
+    device: &Arc<Device>,
+    view: &RankView<'_>,
+    abi: &Abi,
+) -> Result<Vec<Option<DeviceBuffer>>, Error> {
+    let padded = view.program.buffers.iter().map(|(id, buffer)| {
+        let extent = view.extent(id);
+        let row_bytes = extent.cols * u64::from(buffer.element.bytes());
+        let needed = buffer.kind == BufferKind::Input && abi.map(id, 0).is_some();
+        let pitch = row_bytes.next_multiple_of(16);
+        (needed && pitch != row_bytes)
+            .then(|| DeviceBuffer::alloc_zeroed(device, pitch * extent.rows))
+            .transpose()
+            .map_err(Error::from)
+    });
+    padded.collect()
+}
+
 impl GpuInstance {
     /// Enqueues one launch: copies first (the signaller goes before the waiter), then the kernel.
     /// The rank's stream goes on when both are done.
@@ -183,43 +201,46 @@ impl GpuInstance {
         if self.watch.taken.load(Ordering::Relaxed) {
             return Err(Error::Poisoned { kernel: source.definition.name.into() });
         }
+        // Whatever refuses the arguments comes first: no peer has been told of this launch yet.
+        let main = gpu.lane(self.rank).main();
+        let given = self.operands(source, args);
+        let loaded = self.pad(&main, &given)?;
+        let maps = self.maps(gpu.device(), source, member, &loaded)?;
+        let words = self.words(&loaded, &scalars(args));
         // The kernel counts its launches itself; the host counts along for the copies it feeds.
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let launched = self.enqueue(gpu, source, member, epoch, args);
+        let launched = self.enqueue(gpu, source, member, epoch, (&given, &maps, &words));
         if launched.is_err() {
             self.watch.taken.store(true, Ordering::Relaxed);
         }
         launched
     }
 
+    /// Enqueues launch `epoch`, given its tensors where they lie, its tensor maps and its words.
     fn enqueue(
         &self,
         gpu: &Gpu,
         source: &Source,
         member: &Member,
         epoch: u32,
-        args: &[Arg<'_>],
+        (given, maps, words): (&[Operand<'_>], &[TensorMap], &[u64]),
     ) -> Result<(), Error> {
         let lane = gpu.lane(self.rank);
         let main = lane.main();
-        let given = self.operands(source, args);
-        let loaded = self.pad(&main, &given)?;
         if self.copies {
             main.record(&self.fork)?;
             lane.copy.wait(&self.fork)?;
-            self.feed(source, member, lane, epoch, &given)?;
+            self.feed(source, member, lane, epoch, given)?;
             lane.copy.record(&self.join)?;
         }
-        let maps = self.maps(gpu.device(), source, member, &loaded)?;
-        let words = self.words(&loaded, &scalars(args));
         let launch = flux_runtime::Launch {
             function: &self.function,
             ctas: self.launch.ctas,
             threads: THREADS,
             shared_bytes: self.shared_bytes,
             residency: Residency::Independent,
-            maps: &maps,
-            words: &words,
+            maps,
+            words,
         };
         // SAFETY: the code was compiled from this very Program (its fingerprint was compared),
         // the Program was verified for this launch, and maps and words are those its ABI names,
@@ -274,6 +295,7 @@ impl GpuInstance {
         found.ok_or_else(|| self.unsupported("a buffer of the Program has no tensor"))
     }
 
+    /// The tensor maps of a launch, in the order of the ABI.
     fn maps(
         &self,
         device: &Device,
@@ -282,44 +304,48 @@ impl GpuInstance {
         operands: &[Operand<'_>],
     ) -> Result<Vec<TensorMap>, Error> {
         let program = member.verified.program();
-        let mut maps = Vec::with_capacity(self.abi.maps.len());
-        for map in &self.abi.maps {
+        let map = |map: &MapParam| {
             let buffer = &program.buffers[map.buffer];
-            let (address, rows, cols, pitch_bytes) = match self.workspace.buffer(map.buffer) {
-                Some(symmetric) => {
-                    let heap = self.workspace.heaps.device(self.rank)?.address();
-                    let plane = u64::from(map.plane) * symmetric.plane_bytes;
-                    let view = RankView::definitions(program, self.launch, self.rank);
-                    let cols = view.extent(map.buffer).cols;
-                    (heap + symmetric.offset + plane, symmetric.rows, cols, symmetric.pitch_bytes)
-                }
-                None => {
-                    let operand = self.operand(operands, map.buffer)?;
-                    let aligned = aligned(operand);
-                    if !aligned && buffer.kind == BufferKind::Output || operand.rows == 0 {
-                        // Never used: the kernel stores element by element, or has no rows here.
-                        maps.push(self.unused_map(device, buffer.element, map)?);
-                        continue;
-                    }
-                    (operand.span.address(), operand.rows, operand.cols, operand.pitch_bytes)
-                }
+            let Some(tensor) = self.mapped(program, map, operands)? else {
+                return self.unused_map(device, buffer.element, map);
             };
-            let tensor = Tensor2d {
-                element: kind(buffer.element),
-                address,
-                rows,
-                cols,
-                pitch_bytes,
-                box_rows: map.box_rows,
-                box_cols: map.box_cols,
-            };
-            let encoded = TensorMap::encode_2d(device, &tensor);
-            maps.push(encoded.map_err(|problem| Error::Unaligned {
+            TensorMap::encode_2d(device, &tensor).map_err(|problem| Error::Unaligned {
                 param: buffer.name.clone(),
                 problem: format!("{problem} (launching `{}`)", source.definition.name),
-            })?);
-        }
-        Ok(maps)
+            })
+        };
+        self.abi.maps.iter().map(map).collect()
+    }
+
+    /// What a map describes; `None` where the kernel does not use it, as it stores element by
+    /// element or has no rows here.
+    fn mapped(
+        &self,
+        program: &Program,
+        map: &MapParam,
+        operands: &[Operand<'_>],
+    ) -> Result<Option<Tensor2d>, Error> {
+        let buffer = &program.buffers[map.buffer];
+        let (address, rows, cols, pitch_bytes) = match self.workspace.buffer(map.buffer) {
+            Some(symmetric) => {
+                let heap = self.workspace.heaps.device(self.rank)?.address();
+                let plane = u64::from(map.plane) * symmetric.plane_bytes;
+                let view = RankView::definitions(program, self.launch, self.rank);
+                let cols = view.extent(map.buffer).cols;
+                (heap + symmetric.offset + plane, symmetric.rows, cols, symmetric.pitch_bytes)
+            }
+            None => {
+                let operand = self.operand(operands, map.buffer)?;
+                let by_element = buffer.kind == BufferKind::Output && !aligned(operand);
+                if by_element || operand.rows == 0 {
+                    return Ok(None);
+                }
+                (operand.span.address(), operand.rows, operand.cols, operand.pitch_bytes)
+            }
+        };
+        let (box_rows, box_cols) = (map.box_rows, map.box_cols);
+        let element = kind(buffer.element);
+        Ok(Some(Tensor2d { element, address, rows, cols, pitch_bytes, box_rows, box_cols }))
     }
 
     /// A valid map over memory of this instance, for a parameter that is not used.
@@ -371,7 +397,7 @@ impl GpuInstance {
             Word::Retired => state(1),
             Word::Abort => state(2),
             Word::Report => self.watch.report.address(),
-            Word::LimitNs => self.watch.limit.as_nanos() as u64,
+            Word::LimitNs => limit_ns(self.watch.limit),
         };
         self.abi.words.iter().map(word).collect()
     }
@@ -425,6 +451,11 @@ impl GpuInstance {
 /// Whether rows of a tensor begin at multiples of 16 bytes.
 fn aligned(operand: &Operand<'_>) -> bool {
     operand.span.address().is_multiple_of(16) && operand.pitch_bytes.is_multiple_of(16)
+}
+
+/// A limit for a kernel's clock: no longer than can be added to it.
+fn limit_ns(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64)
 }
 
 fn scalars(args: &[Arg<'_>]) -> Vec<f32> {
