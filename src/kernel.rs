@@ -15,7 +15,7 @@ use flux_ir::kernel::{ParamId, ParamType};
 use flux_ir::lower::{lower, usage};
 use flux_ir::order::OrderError;
 use flux_ir::program::{BufferId, Engine, Program};
-use flux_ir::{Diagnostic, Kernel, Rule, Schedule, Shape, Span, Target, fingerprint};
+use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, fingerprint};
 use flux_sim::{RankArgs, Workspace};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -241,6 +241,9 @@ impl Source {
         schedule: Option<&Schedule>,
         host: bool,
     ) -> Result<Source, Error> {
+        if let Some(schedule) = schedule {
+            counts(schedule)?;
+        }
         let kernel = definition.kernel()?;
         let usage = usage::infer(&kernel)?;
         let rows_are_known = problem::rows_are_known(&kernel, &usage);
@@ -381,6 +384,18 @@ pub(crate) fn rejected_order(error: OrderError) -> Error {
     Error::Rejected(
         Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, error.to_string()).into(),
     )
+}
+
+/// Refuses what the attribute refuses and the checker never sees: counts that stay on the host.
+fn counts(schedule: &Schedule) -> Result<(), Diagnostics> {
+    let mut found = Diagnostics::new();
+    for (name, count) in [("chunk_rows", schedule.chunk_rows), ("ctas", schedule.ctas)] {
+        if count == Some(0) {
+            let message = format!("expected a whole number above 0 for `{name}`, found `0`");
+            found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));
+        }
+    }
+    found.into_result(())
 }
 
 /// Names what is loaded; two kernels of one name differ by their file or their text.

@@ -4,6 +4,8 @@
 
 #![expect(unreachable_pub, reason = "kernels stand as they would in a library")]
 
+#[path = "support/bad_device.rs"]
+mod bad_device;
 #[path = "support/data.rs"]
 mod data;
 
@@ -202,6 +204,7 @@ fn main() -> ExitCode {
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
     add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
+    trials.extend(bad_device::trials(missing.is_some()));
     let mut arguments = arguments;
     // Every case wants the whole device.
     arguments.test_threads = Some(1);

@@ -7,6 +7,7 @@
 
 use crate::tile::{Grid, Ranks, TileCoord};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The function behind a user's order: (step, grid, rank, world) to the tile visited at that step.
@@ -76,6 +77,9 @@ pub enum OrderError {
         /// The tile visited twice.
         tile: TileCoord,
     },
+    /// The user's function panicked.
+    #[error("order `{0}` panicked")]
+    Panicked(String),
     /// The order was read from text, which carries its name alone.
     #[error("order `{0}` was read from text and has no function here")]
     NoFunction(String),
@@ -126,7 +130,7 @@ impl Order {
     /// The tile visited at each step, checked to be a permutation of the grid.
     ///
     /// # Errors
-    /// An order that leaves the grid, or visits a tile twice.
+    /// An order that leaves the grid, visits a tile twice, or panics.
     pub fn table(&self, grid: &Grid, ranks: Ranks) -> Result<Vec<TileCoord>, OrderError> {
         let one_group = |rows: u32| groups_of(0..grid.rows, rows);
         let groups = match self {
@@ -156,8 +160,11 @@ impl CustomOrder {
         let Some(function) = &self.function else {
             return Err(OrderError::NoFunction(self.name.clone()));
         };
-        let table: Vec<_> =
-            (0..grid.tiles()).map(|step| function(step, grid, ranks.rank, ranks.world)).collect();
+        let visit = |step| function(step, grid, ranks.rank, ranks.world);
+        // A panic of the user's function is an error like any other, whoever asks for the table.
+        let visits = || (0..grid.tiles()).map(visit).collect::<Vec<_>>();
+        let table = catch_unwind(AssertUnwindSafe(visits))
+            .map_err(|_| OrderError::Panicked(self.name.clone()))?;
         check_permutation(&self.name, grid, &table)?;
         Ok(table)
     }

@@ -2,7 +2,7 @@
 
 use super::{Element, Fragment, sealed::Sealed};
 
-/// `max(x, 0)`.
+/// `max(x, 0)`; a NaN gives 0, as in [`max`].
 ///
 /// ```
 /// # use flux::prelude::*;

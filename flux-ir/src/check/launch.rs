@@ -9,7 +9,7 @@ use crate::order::OrderError;
 use crate::program::{Agent, BufferKind, Engine, Program};
 use crate::span::Span;
 use std::num::NonZero;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 
 /// Bytes the run of a launch may take: tables, signals, rectangles and actors.
 const MEMORY_LIMIT: u64 = 1 << 30;
@@ -171,21 +171,15 @@ pub(super) fn bodies(agent: &Agent, launch: Launch) -> u32 {
 /// What is wrong with an order, and what to do about it.
 type Refusal = (String, &'static str);
 
-/// The Program as `rank` sees it. A user's order that panics is refused like any other.
+/// The Program as `rank` sees it.
 fn view(program: &Program, launch: Launch, rank: u32) -> Result<RankView<'_>, Refusal> {
-    let anywhere = "an order has to visit each tile of the grid once, whatever the grid";
-    let view = catch_unwind(AssertUnwindSafe(|| RankView::new(program, launch, rank)));
-    match view {
-        Ok(Ok(view)) => Ok(view),
-        Ok(Err(error @ OrderError::NoFunction(_))) => {
-            Err((error.to_string(), "give the schedule the order as a function"))
-        }
-        Ok(Err(error)) => Err((error.to_string(), anywhere)),
-        Err(_) => {
-            let orders: Vec<_> = program.tables.values().map(|table| table.order.name()).collect();
-            Err((format!("order `{}` panicked", orders.join("`, `")), anywhere))
-        }
-    }
+    RankView::new(program, launch, rank).map_err(|error| {
+        let help = match error {
+            OrderError::NoFunction(_) => "give the schedule the order as a function",
+            _ => "an order has to visit each tile of the grid once, whatever the grid",
+        };
+        (error.to_string(), help)
+    })
 }
 
 fn refuse_order(
