@@ -52,8 +52,12 @@ fn machine_code(
         Target::Host => return Ok(None),
         Target::Sm90a => {}
     }
-    let image = flux_codegen::compile(verified)
-        .map_err(|error| Diagnostic::new(Rule::Schedule, Span::UNKNOWN, error.to_string()))?;
+    let image = flux_codegen::compile(verified).map_err(|error| match error {
+        flux_codegen::Error::Unsupported { message, span, help } => {
+            Diagnostic::new(Rule::Resources, span, message).help(help)
+        }
+        error => Diagnostic::new(Rule::Schedule, Span::UNKNOWN, error.to_string()),
+    })?;
     let flux_codegen::Image { entry, ptx, shared_bytes, .. } = image;
     Ok(Some(Compiled { entry, shared_bytes, fingerprint, ptx }))
 }

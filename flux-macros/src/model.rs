@@ -94,11 +94,15 @@ impl Model {
     }
 }
 
-/// A finding on a schedule stands at the choice that it speaks of, which neither IR knows.
+/// A finding that begins with the name of a choice stands at that choice in the schedule, which
+/// neither IR knows: `stages = 6 needs …`.
 fn placed(mut error: Diagnostic, schedule: &ScheduleSyntax) -> Diagnostic {
-    if matches!(error.rule, Rule::Schedule | Rule::Resources) || !error.span.is_known() {
-        let first = error.message.split([' ', ',']).next().unwrap_or_default().trim_matches('`');
-        error.span = schedule.place(first);
+    let of_schedule = matches!(error.rule, Rule::Schedule | Rule::Resources);
+    let first = error.message.split([' ', ',']).next().unwrap_or_default().trim_matches('`');
+    match schedule.written.iter().find(|(choice, _)| *choice == first) {
+        Some((_, span)) if of_schedule => error.span = *span,
+        _ if !error.span.is_known() => error.span = schedule.span,
+        _ => {}
     }
     error
 }

@@ -33,15 +33,9 @@ impl ScheduleSyntax {
         let products = kernel.map_or(1, |kernel| kernel.ops.values().filter(is_gemm).count());
         let schedule = match products {
             0 | 1 => Schedule::sm_90a(),
-            2 => Schedule::sm_90a().tile(128, 128, 64),
-            _ => Schedule::sm_90a().tile(128, 64, 64),
+            _ => Schedule::sm_90a().tile(128, 128, 64),
         };
         ScheduleSyntax { schedule, order: OrderSyntax::Default, span, written: Vec::new() }
-    }
-
-    /// The place of the value of `choice`, else the target's token.
-    pub fn place(&self, choice: &str) -> Span {
-        self.written.iter().find(|(name, _)| *name == choice).map_or(self.span, |(_, span)| *span)
     }
 }
 

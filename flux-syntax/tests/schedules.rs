@@ -28,8 +28,8 @@ fn every_choice_is_read() {
         .chunk_rows(512)
         .ctas(64);
     assert_eq!(read.schedule, expected);
-    assert_eq!(read.place("stages"), flux_ir::Span::new(1, 52));
-    assert_eq!(read.place("nothing"), read.span);
+    assert_eq!(read.written[1], ("stages", flux_ir::Span::new(1, 52)));
+    assert_eq!(read.span, flux_ir::Span::new(1, 12));
 }
 
 #[test]
