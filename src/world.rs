@@ -133,43 +133,43 @@ impl World {
         F: Fn(&Rank) -> Result<T, Error> + Sync,
     {
         let program = &program;
-        let outcomes: Vec<(Result<T, Error>, Instant)> = std::thread::scope(|scope| {
+        let ended: Vec<(Result<T, Error>, Instant)> = std::thread::scope(|scope| {
             let start = |rank: Rank| {
                 let index = rank.index;
                 let leaving = Leaving(rank);
                 let thread = std::thread::Builder::new().name(format!("rank {index}"));
-                let work = move || {
-                    // All of it moves in: the rank leaves when this thread ends.
-                    let leaving = leaving;
-                    let outcome = program(&leaving.0);
-                    (outcome, Instant::now())
-                };
-                thread.spawn_scoped(scope, work).map_err(|error| {
-                    let error = Error::NoThread { rank: index, reason: error.to_string() };
-                    (Err(error), Instant::now())
-                })
+                // The rank leaves when the thread ends, or is not started.
+                let work = move || (program(&leaving.0), Instant::now());
+                thread.spawn_scoped(scope, work).map_err(|error| (index, error, Instant::now()))
             };
             let threads: Vec<_> = self.ranks().into_iter().map(start).collect();
-            let ended = threads.into_iter().map(|started| match started {
+            let ended = threads.into_iter().map(|thread| match thread {
                 Ok(thread) => thread.join().unwrap_or_else(resume),
-                Err(failed) => failed,
+                Err((rank, error, at)) => {
+                    (Err(Error::NoThread { rank, reason: error.to_string() }), at)
+                }
             });
             ended.collect()
         });
-        let mut results = Vec::with_capacity(outcomes.len());
-        let mut first: Option<(Error, Instant)> = None;
-        for (outcome, at) in outcomes {
-            match outcome {
-                Ok(value) => results.push(value),
-                Err(error) => {
-                    if first.as_ref().is_none_or(|(_, earliest)| at < *earliest) {
-                        first = Some((error, at));
-                    }
+        all_or_first(ended)
+    }
+}
+
+/// Every result, or the error that came first.
+fn all_or_first<T>(ended: Vec<(Result<T, Error>, Instant)>) -> Result<Vec<T>, Error> {
+    let mut results = Vec::with_capacity(ended.len());
+    let mut first: Option<(Error, Instant)> = None;
+    for (outcome, at) in ended {
+        match outcome {
+            Ok(value) => results.push(value),
+            Err(error) => {
+                if first.as_ref().is_none_or(|(_, earliest)| at < *earliest) {
+                    first = Some((error, at));
                 }
             }
         }
-        first.map_or(Ok(results), |(error, _)| Err(error))
     }
+    first.map_or(Ok(results), |(error, _)| Err(error))
 }
 
 /// A rank that has left its program, by returning, failing or panicking: whoever still waits for
