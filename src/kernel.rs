@@ -1,21 +1,19 @@
 //! A loaded kernel: checks a launch, prepares what a new shape needs, and hands it to the host
 //! executor or to the GPU.
 
-use crate::definition::{Definition, Image};
+use crate::definition::Definition;
 use crate::error::Error;
 use crate::gpu::GpuInstance;
 use crate::meeting::{Meeting, Step};
 use crate::problem;
+use crate::source::{Member, Source, tiles};
 use crate::tensor::{Arg, Data, reborrow};
 use crate::world::{Backend, Rank, Shared};
 use flux_ir::arena::Handle;
-use flux_ir::check::{Verified, verify};
 use flux_ir::eval::Launch;
 use flux_ir::kernel::{ParamId, ParamType};
-use flux_ir::lower::{lower, usage};
-use flux_ir::order::OrderError;
-use flux_ir::program::{BufferId, Engine, Program};
-use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, fingerprint};
+use flux_ir::program::BufferId;
+use flux_ir::{Schedule, Shape};
 use flux_sim::{RankArgs, Workspace};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,25 +28,6 @@ pub struct Loaded {
     /// What was prepared, by the extents of this rank's tensors; by those of all ranks, one behind
     /// the other, where the own ones do not tell the shape.
     instances: Mutex<HashMap<problem::Extents, Arc<Instance>>>,
-}
-
-/// A kernel lowered and checked: made once for all ranks.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) definition: &'static Definition,
-    pub(crate) kernel: Kernel,
-    usage: usage::Usage,
-    /// Whether the extents of one rank's tensors tell the shape.
-    rows_are_known: bool,
-    pub(crate) family: Vec<Member>,
-}
-
-/// One way to run a kernel.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) schedule: Schedule,
-    pub(crate) verified: Verified,
-    pub(crate) image: Option<&'static Image>,
 }
 
 /// What one shape needs on one rank.
@@ -233,169 +212,6 @@ impl Loaded {
         }
         Ok(host)
     }
-}
-
-impl Source {
-    fn new(
-        definition: &'static Definition,
-        schedule: Option<&Schedule>,
-        host: bool,
-    ) -> Result<Source, Error> {
-        if let Some(schedule) = schedule {
-            counts(schedule)?;
-        }
-        let kernel = definition.kernel()?;
-        let usage = usage::infer(&kernel)?;
-        let rows_are_known = problem::rows_are_known(&kernel, &usage);
-        let family = if host {
-            vec![Member::on_host(definition, &kernel, schedule)?]
-        } else {
-            Member::compiled(definition, &kernel, schedule)?
-        };
-        Ok(Source { definition, kernel, usage, rows_are_known, family })
-    }
-
-    /// What went wrong on the host, told as a device tells it.
-    fn host_error(&self, member: &Member, error: flux_sim::Error) -> Error {
-        let kernel = self.definition.name.into();
-        match error {
-            flux_sim::Error::Stalled {
-                rank,
-                agent,
-                cta,
-                signal,
-                slot,
-                seen,
-                wanted,
-                span,
-                waited,
-            } => {
-                let limit_ms = waited.as_millis() as u64;
-                let mut agents = member.verified.program().agents.values();
-                let engine = agents.find(|found| found.name == agent).map(|agent| agent.engine);
-                if engine == Some(Engine::CopyEngine) {
-                    // A copy engine waits for nothing but a peer's credit.
-                    return Error::PeerBehind { rank, kernel, peer: slot, wanted, seen, limit_ms };
-                }
-                let file = self.definition.file.into();
-                let (line, column) = (span.line, span.column);
-                Error::Stalled {
-                    rank,
-                    kernel,
-                    cta,
-                    file,
-                    line,
-                    column,
-                    signal,
-                    slot,
-                    seen,
-                    wanted,
-                    limit_ms,
-                }
-            }
-            other => other.into(),
-        }
-    }
-}
-
-impl Member {
-    /// The one member of a family on the host. A schedule that is given is checked for the target
-    /// it names, so that a laptop refuses what a GPU would.
-    fn on_host(
-        definition: &'static Definition,
-        kernel: &Kernel,
-        schedule: Option<&Schedule>,
-    ) -> Result<Member, Error> {
-        let schedule = match schedule {
-            Some(schedule) => schedule.clone(),
-            None => default_schedule(definition).target(Target::Host),
-        };
-        let verified = verify(lower(kernel, &schedule)?)?;
-        Ok(Member { schedule, verified, image: None })
-    }
-
-    /// Every member whose machine code is there and serves `schedule`.
-    fn compiled(
-        definition: &'static Definition,
-        kernel: &Kernel,
-        schedule: Option<&Schedule>,
-    ) -> Result<Vec<Member>, Error> {
-        let known = (definition.schedules)();
-        let mut family = Vec::new();
-        for (index, compiled) in known.iter().enumerate() {
-            let Some(image) = image_for(definition, index) else { continue };
-            let Some(wanted) = matching(compiled, schedule) else { continue };
-            if image.fingerprint != fingerprint::of_program(&lower(kernel, compiled)?) {
-                return Err(Error::StaleImage { kernel: definition.name.into() });
-            }
-            let verified = verify(lower(kernel, &wanted)?)?;
-            family.push(Member { schedule: wanted, verified, image: Some(image) });
-        }
-        if family.is_empty() {
-            // A schedule that cannot be compiled is not one to add.
-            if let Some(schedule) = schedule {
-                verify(lower(kernel, schedule)?)?;
-            }
-            return Err(not_compiled(definition, schedule, &known));
-        }
-        Ok(family)
-    }
-}
-
-/// Tiles of the output.
-pub(crate) fn tiles(program: &Program, shape: Shape) -> u32 {
-    shape.m.div_ceil(program.tile.m).saturating_mul(shape.n.div_ceil(program.tile.n))
-}
-
-/// The first schedule of a kernel: the macro embeds one at least.
-fn default_schedule(definition: &Definition) -> Schedule {
-    (definition.schedules)().into_iter().next().unwrap_or_else(Schedule::sm_90a)
-}
-
-fn not_compiled(definition: &Definition, schedule: Option<&Schedule>, known: &[Schedule]) -> Error {
-    let wanted = schedule.cloned().unwrap_or_else(|| default_schedule(definition));
-    let images = definition.images.iter();
-    let list: Vec<_> = images.map(|image| format!("({})", known[image.schedule])).collect();
-    Error::NotCompiled {
-        kernel: definition.name.into(),
-        schedule: wanted.to_string(),
-        known: if list.is_empty() { "nothing".into() } else { list.join(", ") },
-    }
-}
-
-fn image_for(definition: &'static Definition, schedule: usize) -> Option<&'static Image> {
-    definition.images.iter().find(|image| image.schedule == schedule)
-}
-
-/// `wanted` (or the compiled schedule itself) where the compiled machine code serves it: order,
-/// chunks and CTAs are read at run time, the rest is compiled in.
-fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
-    let Some(wanted) = wanted else { return Some(compiled.clone()) };
-    let serves = compiled.target == wanted.target
-        && compiled.tile == wanted.tile
-        && compiled.stages == wanted.stages
-        && compiled.consumers == wanted.consumers
-        && compiled.transport == wanted.transport;
-    serves.then(|| wanted.clone())
-}
-
-/// A user's order that is no permutation, as a broken rule.
-pub(crate) fn rejected_order(error: OrderError) -> Error {
-    Error::Rejected(
-        Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, error.to_string()).into(),
-    )
-}
-
-/// Refuses what the attribute refuses and the checker never sees: counts that stay on the host.
-fn counts(schedule: &Schedule) -> Result<(), Diagnostics> {
-    let mut found = Diagnostics::new();
-    for (name, count) in [("chunk_rows", schedule.chunk_rows), ("ctas", schedule.ctas)] {
-        if count == Some(0) {
-            let message = format!("expected a whole number above 0 for `{name}`, found `0`");
-            found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));
-        }
-    }
-    found.into_result(())
 }
 
 /// Names what is loaded; two kernels of one name differ by their file or their text.

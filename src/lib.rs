@@ -56,6 +56,7 @@ pub mod lang;
 mod meeting;
 pub mod prelude;
 mod problem;
+mod source;
 mod tensor;
 mod world;
 

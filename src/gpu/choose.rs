@@ -3,7 +3,7 @@
 
 use super::{COPY_SMS, Gpu};
 use crate::error::Error;
-use crate::kernel::{Member, Source, tiles};
+use crate::source::{Member, Source, tiles};
 use flux_ir::Consumers;
 use flux_ir::Shape;
 use flux_ir::eval::Launch;

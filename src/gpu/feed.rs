@@ -6,7 +6,7 @@
 use super::Lane;
 use super::instance::{GpuInstance, Operand};
 use crate::error::Error;
-use crate::kernel::{Member, Source};
+use crate::source::{Member, Source};
 use flux_ir::eval::{Action, Change, RankView, Region};
 use flux_ir::program::{BufferKind, Engine};
 use flux_runtime::Rows;

@@ -3,7 +3,7 @@
 use super::Gpu;
 use super::workspace::GpuWorkspace;
 use crate::error::Error;
-use crate::kernel::{Member, Source};
+use crate::source::{Member, Source};
 use crate::tensor::{Arg, Data};
 use flux_ir::Element;
 use flux_ir::abi::{Abi, MapParam, THREADS, Word};
@@ -129,7 +129,7 @@ impl Gpu {
         let device = self.device();
         let function = self.module(image)?.function(image.entry, image.shared_bytes)?;
         function.require_resident(self.ranks(), launch.ctas, THREADS, image.shared_bytes)?;
-        let view = RankView::new(program, launch, rank).map_err(crate::kernel::rejected_order)?;
+        let view = RankView::new(program, launch, rank).map_err(crate::source::rejected_order)?;
         let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
         let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));

@@ -2,7 +2,7 @@
 
 use super::Gpu;
 use crate::error::Error;
-use crate::kernel::Source;
+use crate::source::Source;
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};

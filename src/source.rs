@@ -1,0 +1,209 @@
+//! A kernel under the schedules that a world can run: lowered, checked, with its machine code.
+
+use crate::definition::{Definition, Image};
+use crate::error::Error;
+use crate::problem;
+use flux_ir::check::{Verified, verify};
+use flux_ir::lower::{lower, usage};
+use flux_ir::order::OrderError;
+use flux_ir::program::{Engine, Program};
+use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, fingerprint};
+
+/// A kernel lowered and checked: made once for all ranks.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) definition: &'static Definition,
+    pub(crate) kernel: Kernel,
+    pub(crate) usage: usage::Usage,
+    /// Whether the extents of one rank's tensors tell the shape.
+    pub(crate) rows_are_known: bool,
+    pub(crate) family: Vec<Member>,
+}
+
+/// One way to run a kernel.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) schedule: Schedule,
+    pub(crate) verified: Verified,
+    pub(crate) image: Option<&'static Image>,
+}
+
+impl Source {
+    /// Lowers and checks the kernel for threads of the host, or for a GPU.
+    ///
+    /// # Errors
+    /// A schedule that breaks a rule, or for which no machine code is there.
+    pub(crate) fn new(
+        definition: &'static Definition,
+        schedule: Option<&Schedule>,
+        host: bool,
+    ) -> Result<Source, Error> {
+        if let Some(schedule) = schedule {
+            counts(schedule)?;
+        }
+        let kernel = definition.kernel()?;
+        let usage = usage::infer(&kernel)?;
+        let rows_are_known = problem::rows_are_known(&kernel, &usage);
+        let family = if host {
+            vec![Member::on_host(definition, &kernel, schedule)?]
+        } else {
+            Member::compiled(definition, &kernel, schedule)?
+        };
+        Ok(Source { definition, kernel, usage, rows_are_known, family })
+    }
+
+    /// What went wrong on the host, told as a device tells it.
+    pub(crate) fn host_error(&self, member: &Member, error: flux_sim::Error) -> Error {
+        let kernel = self.definition.name.into();
+        match error {
+            flux_sim::Error::Stalled {
+                rank,
+                agent,
+                cta,
+                signal,
+                slot,
+                seen,
+                wanted,
+                span,
+                waited,
+            } => {
+                let limit_ms = waited.as_millis() as u64;
+                let mut agents = member.verified.program().agents.values();
+                let engine = agents.find(|found| found.name == agent).map(|agent| agent.engine);
+                if engine == Some(Engine::CopyEngine) {
+                    // A copy engine waits for nothing but a peer's credit.
+                    return Error::PeerBehind { rank, kernel, peer: slot, wanted, seen, limit_ms };
+                }
+                let file = self.definition.file.into();
+                let (line, column) = (span.line, span.column);
+                Error::Stalled {
+                    rank,
+                    kernel,
+                    cta,
+                    file,
+                    line,
+                    column,
+                    signal,
+                    slot,
+                    seen,
+                    wanted,
+                    limit_ms,
+                }
+            }
+            other => other.into(),
+        }
+    }
+}
+
+impl Member {
+    /// The one member of a family on the host. A schedule that is given is checked for the target
+    /// it names, so that a laptop refuses what a GPU would.
+    fn on_host(
+        definition: &'static Definition,
+        kernel: &Kernel,
+        schedule: Option<&Schedule>,
+    ) -> Result<Member, Error> {
+        let schedule = match schedule {
+            Some(schedule) => schedule.clone(),
+            None => default_schedule(definition).target(Target::Host),
+        };
+        let verified = verify(lower(kernel, &schedule)?)?;
+        Ok(Member { schedule, verified, image: None })
+    }
+
+    /// Every member whose machine code is there and serves `schedule`.
+    fn compiled(
+        definition: &'static Definition,
+        kernel: &Kernel,
+        schedule: Option<&Schedule>,
+    ) -> Result<Vec<Member>, Error> {
+        let known = (definition.schedules)();
+        let mut family = Vec::new();
+        for (index, compiled) in known.iter().enumerate() {
+            let Some(image) = image_for(definition, index) else { continue };
+            let Some(wanted) = matching(compiled, schedule) else { continue };
+            if image.fingerprint != fingerprint::of_program(&lower(kernel, compiled)?) {
+                return Err(Error::StaleImage { kernel: definition.name.into() });
+            }
+            let verified = verify(lower(kernel, &wanted)?)?;
+            family.push(Member { schedule: wanted, verified, image: Some(image) });
+        }
+        if family.is_empty() {
+            // A schedule that cannot be compiled is not one to add.
+            if let Some(schedule) = schedule {
+                verify(lower(kernel, schedule)?)?;
+            }
+            return Err(not_compiled(definition, schedule, &known));
+        }
+        Ok(family)
+    }
+}
+
+/// Tiles of the output.
+pub(crate) fn tiles(program: &Program, shape: Shape) -> u32 {
+    shape.m.div_ceil(program.tile.m).saturating_mul(shape.n.div_ceil(program.tile.n))
+}
+
+/// The first schedule of a kernel: the macro embeds one at least.
+fn default_schedule(definition: &Definition) -> Schedule {
+    (definition.schedules)().into_iter().next().unwrap_or_else(Schedule::sm_90a)
+}
+
+/// Why a kernel has no machine code under `schedule`, and what to do about it.
+fn not_compiled(definition: &Definition, schedule: Option<&Schedule>, known: &[Schedule]) -> Error {
+    let kernel = definition.name.to_owned();
+    let mut wanted = schedule.cloned().unwrap_or_else(|| default_schedule(definition));
+    if wanted.target == Target::Host {
+        let problem = format!(
+            "its schedule is for host, expected one for {0}: add `#[schedule({0})]` to the kernel",
+            Target::Sm90a
+        );
+        return Error::Unsupported { kernel, problem };
+    }
+    let compiled = known.iter().any(|schedule| schedule.target != Target::Host);
+    if definition.images.is_empty() && compiled {
+        let problem = "flux was built without its feature `codegen`, so there is no machine code";
+        return Error::Unsupported { kernel, problem: problem.into() };
+    }
+    // These are read at run time: any compiled schedule serves all of them.
+    (wanted.order, wanted.chunk_rows, wanted.ctas) = (None, None, None);
+    let images = definition.images.iter();
+    let list: Vec<_> = images.map(|image| format!("({})", known[image.schedule])).collect();
+    let known = if list.is_empty() { "nothing".into() } else { list.join(", ") };
+    Error::NotCompiled { kernel, schedule: wanted.to_string(), known }
+}
+
+fn image_for(definition: &'static Definition, schedule: usize) -> Option<&'static Image> {
+    definition.images.iter().find(|image| image.schedule == schedule)
+}
+
+/// `wanted` (or the compiled schedule itself) where the compiled machine code serves it: order,
+/// chunks and CTAs are read at run time, the rest is compiled in.
+fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
+    let Some(wanted) = wanted else { return Some(compiled.clone()) };
+    let serves = compiled.target == wanted.target
+        && compiled.tile == wanted.tile
+        && compiled.stages == wanted.stages
+        && compiled.consumers == wanted.consumers
+        && compiled.transport == wanted.transport;
+    serves.then(|| wanted.clone())
+}
+
+/// A user's order that is no permutation, as a broken rule.
+pub(crate) fn rejected_order(error: OrderError) -> Error {
+    Error::Rejected(
+        Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, error.to_string()).into(),
+    )
+}
+
+/// Refuses what the attribute refuses and the checker never sees: counts that stay on the host.
+fn counts(schedule: &Schedule) -> Result<(), Diagnostics> {
+    let mut found = Diagnostics::new();
+    for (name, count) in [("chunk_rows", schedule.chunk_rows), ("ctas", schedule.ctas)] {
+        if count == Some(0) {
+            let message = format!("expected a whole number above 0 for `{name}`, found `0`");
+            found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));
+        }
+    }
+    found.into_result(())
+}
