@@ -5,9 +5,11 @@
 //! within the device may itself need a multiprocessor, so some are kept back where copies feed
 //! kernels.
 
+mod arguments;
 mod choose;
 mod feed;
 mod instance;
+mod watch;
 mod workspace;
 
 pub(crate) use instance::GpuInstance;
@@ -16,10 +18,10 @@ use crate::definition::Image;
 use crate::error::Error;
 use crate::tensor::Element;
 use flux_runtime::{Architecture, Device, DeviceBuffer, Module, Stream};
-use instance::Watch;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use watch::Watch;
 
 /// Multiprocessors kept back for copies within the device.
 const COPY_SMS: u32 = 4;

@@ -4,7 +4,8 @@
 //! that depends on it is enqueued.
 
 use super::Lane;
-use super::instance::{GpuInstance, Operand};
+use super::arguments::Operand;
+use super::instance::GpuInstance;
 use crate::error::Error;
 use crate::source::{Member, Source};
 use flux_ir::eval::{Action, Change, RankView, Region};

@@ -1,22 +1,18 @@
-//! One rank's part of one (kernel, shape) on a GPU: tables, words, and the launch itself.
+//! One rank's part of one (kernel, shape) on a GPU: what it needs, and the launch itself.
 
 use super::Gpu;
+use super::arguments::Operand;
+use super::watch::Watch;
 use super::workspace::GpuWorkspace;
 use crate::error::Error;
 use crate::source::{Member, Source};
-use crate::tensor::{Arg, Data};
-use flux_ir::Element;
-use flux_ir::abi::{Abi, MapParam, THREADS, Word};
-use flux_ir::arena::Handle;
+use crate::tensor::Arg;
+use flux_ir::abi::{Abi, THREADS};
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::kernel::ParamType;
-use flux_ir::program::{BufferId, BufferKind, Engine, Program, SignalId, Sym};
-use flux_runtime::{
-    Device, DeviceBuffer, ElementKind, Event, Function, HostBuffer, Residency, Rows, Span,
-    StallReport, Stream, Tensor2d, TensorMap, Timing,
-};
+use flux_ir::program::{BufferKind, Engine, SignalId};
+use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, TensorMap, Timing};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// What one rank needs to launch one shape.
@@ -27,89 +23,23 @@ pub(crate) struct GpuInstance {
     pub(super) workspace: Arc<GpuWorkspace>,
     function: Function,
     shared_bytes: u32,
-    abi: Abi,
-    tables: Vec<DeviceBuffer>,
+    pub(super) abi: Abi,
+    pub(super) tables: Vec<DeviceBuffer>,
     /// Epoch, retired CTAs and abort: one word each, 256 bytes apart.
-    state: DeviceBuffer,
-    watch: Arc<Watch>,
+    pub(super) state: DeviceBuffer,
+    pub(super) watch: Arc<Watch>,
     /// Launches so far.
     epoch: AtomicU32,
     /// Copies of operands whose rows TMA cannot load where they lie, by buffer.
-    padded: Vec<Option<DeviceBuffer>>,
+    pub(super) padded: Vec<Option<DeviceBuffer>>,
     fork: Event,
     join: Event,
     /// Whether a copy engine works for this kernel.
     copies: bool,
 }
 
-/// The report of a kernel's stall, and what is needed to make a sentence of it.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    report: HostBuffer,
-    taken: AtomicBool,
-    rank: u32,
-    kernel: String,
-    file: String,
-    signals: Vec<String>,
-    limit: Duration,
-}
-
-/// A tensor of this launch, as the device sees it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Operand<'a> {
-    pub(super) buffer: BufferId,
-    pub(super) span: Span<'a>,
-    pub(super) rows: u64,
-    pub(super) cols: u64,
-    pub(super) pitch_bytes: u64,
-}
-
 /// Bytes between the state words, so that they share no cache line.
-const STATE_STRIDE: u64 = 256;
-
-impl Watch {
-    fn new(
-        device: &Arc<Device>,
-        source: &Source,
-        program: &Program,
-        rank: u32,
-        limit: Duration,
-    ) -> Result<Watch, Error> {
-        Ok(Watch {
-            report: HostBuffer::alloc(device, flux_ir::abi::REPORT_BYTES.into())?,
-            taken: AtomicBool::new(false),
-            rank,
-            kernel: source.definition.name.into(),
-            file: source.definition.file.into(),
-            signals: program.signals.values().map(|signal| signal.name.clone()).collect(),
-            limit,
-        })
-    }
-
-    fn stall(&self) -> Option<Error> {
-        let report = StallReport::read(self.report.words())?;
-        let signal = self.signals.get(report.signal as usize);
-        Some(Error::Stalled {
-            rank: self.rank,
-            kernel: self.kernel.clone(),
-            cta: report.cta,
-            file: self.file.clone(),
-            line: report.line,
-            column: report.column,
-            signal: signal.cloned().unwrap_or_else(|| format!("#{}", report.signal)),
-            slot: report.slot,
-            seen: report.seen,
-            wanted: report.wanted,
-            limit_ms: self.limit.as_millis() as u64,
-        })
-    }
-
-    /// The stall, the first time it is asked for.
-    pub(super) fn take_stall(&self) -> Option<Error> {
-        let stall = self.stall()?;
-        (!self.taken.swap(true, Ordering::Relaxed)).then_some(stall)
-    }
-}
+pub(super) const STATE_STRIDE: u64 = 256;
 
 impl Gpu {
     /// Makes what `rank` needs, once every rank has come and none is spinning.
@@ -198,7 +128,7 @@ impl GpuInstance {
         if let Some(stall) = self.watch.take_stall() {
             return Err(stall);
         }
-        if self.watch.taken.load(Ordering::Relaxed) {
+        if self.watch.is_poisoned() {
             return Err(Error::Poisoned { kernel: source.definition.name.into() });
         }
         // Whatever refuses the arguments comes first: no peer has been told of this launch yet.
@@ -206,12 +136,12 @@ impl GpuInstance {
         let given = self.operands(source, args);
         let loaded = self.pad(&main, &given)?;
         let maps = self.maps(gpu.device(), source, member, &loaded)?;
-        let words = self.words(&loaded, &scalars(args));
+        let words = self.words(&loaded, args);
         // The kernel counts its launches itself; the host counts along for the copies it feeds.
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let launched = self.enqueue(gpu, source, member, epoch, (&given, &maps, &words));
         if launched.is_err() {
-            self.watch.taken.store(true, Ordering::Relaxed);
+            self.watch.poison();
         }
         launched
     }
@@ -252,169 +182,6 @@ impl GpuInstance {
         Ok(())
     }
 
-    /// The tensors of a launch, in the order of the Program's first buffers.
-    fn operands<'a>(&self, source: &Source, args: &'a [Arg<'_>]) -> Vec<Operand<'a>> {
-        let tensors = source.kernel.params.values().zip(args).filter_map(|(param, arg)| {
-            match (param.ty, arg) {
-                (ParamType::Tensor { .. }, Arg::Tensor(tensor)) => Some(tensor),
-                (ParamType::Tensor { .. } | ParamType::Scalar, _) => None,
-            }
-        });
-        tensors
-            .enumerate()
-            .filter_map(|(index, tensor)| {
-                let Data::Device(buffer) = &tensor.data else { return None };
-                let (rows, cols) = (tensor.rows as u64, tensor.cols as u64);
-                let pitch_bytes = cols * u64::from(tensor.element.bytes());
-                let buffer_id = BufferId::new(index);
-                Some(Operand { buffer: buffer_id, span: buffer.span(), rows, cols, pitch_bytes })
-            })
-            .collect()
-    }
-
-    /// Copies operands that TMA cannot load where they lie into padded rows.
-    fn pad<'a>(&'a self, main: &Stream, given: &[Operand<'a>]) -> Result<Vec<Operand<'a>>, Error> {
-        let mut loaded = given.to_vec();
-        for operand in &mut loaded {
-            let Some(padded) = &self.padded[operand.buffer.index()] else { continue };
-            let pitch_bytes = operand.pitch_bytes.next_multiple_of(16);
-            let to = Rows { span: padded.span(), pitch_bytes };
-            let from = Rows { span: operand.span, pitch_bytes: operand.pitch_bytes };
-            main.copy_2d(to, from, operand.pitch_bytes, operand.rows)?;
-            (operand.span, operand.pitch_bytes) = (padded.span(), pitch_bytes);
-        }
-        Ok(loaded)
-    }
-
-    pub(super) fn operand<'o, 'a>(
-        &self,
-        operands: &'o [Operand<'a>],
-        buffer: BufferId,
-    ) -> Result<&'o Operand<'a>, Error> {
-        let found = operands.iter().find(|operand| operand.buffer == buffer);
-        found.ok_or_else(|| self.unsupported("a buffer of the Program has no tensor"))
-    }
-
-    /// The tensor maps of a launch, in the order of the ABI.
-    fn maps(
-        &self,
-        device: &Device,
-        source: &Source,
-        member: &Member,
-        operands: &[Operand<'_>],
-    ) -> Result<Vec<TensorMap>, Error> {
-        let program = member.verified.program();
-        let map = |map: &MapParam| {
-            let buffer = &program.buffers[map.buffer];
-            let Some(tensor) = self.mapped(program, map, operands)? else {
-                return self.unused_map(device, buffer.element, map);
-            };
-            TensorMap::encode_2d(device, &tensor).map_err(|problem| Error::Unaligned {
-                param: buffer.name.clone(),
-                problem: format!("{problem} (launching `{}`)", source.definition.name),
-            })
-        };
-        self.abi.maps.iter().map(map).collect()
-    }
-
-    /// What a map describes; `None` where the kernel does not use it, as it stores element by
-    /// element or has no rows here.
-    fn mapped(
-        &self,
-        program: &Program,
-        map: &MapParam,
-        operands: &[Operand<'_>],
-    ) -> Result<Option<Tensor2d>, Error> {
-        let buffer = &program.buffers[map.buffer];
-        let (address, rows, cols, pitch_bytes) = match self.workspace.buffer(map.buffer) {
-            Some(symmetric) => {
-                let heap = self.workspace.heaps.device(self.rank)?.address();
-                let plane = u64::from(map.plane) * symmetric.plane_bytes;
-                let view = RankView::definitions(program, self.launch, self.rank);
-                let cols = view.extent(map.buffer).cols;
-                (heap + symmetric.offset + plane, symmetric.rows, cols, symmetric.pitch_bytes)
-            }
-            None => {
-                let operand = self.operand(operands, map.buffer)?;
-                let by_element = buffer.kind == BufferKind::Output && !aligned(operand);
-                if by_element || operand.rows == 0 {
-                    return Ok(None);
-                }
-                (operand.span.address(), operand.rows, operand.cols, operand.pitch_bytes)
-            }
-        };
-        let (box_rows, box_cols) = (map.box_rows, map.box_cols);
-        let element = kind(buffer.element);
-        Ok(Some(Tensor2d { element, address, rows, cols, pitch_bytes, box_rows, box_cols }))
-    }
-
-    /// A valid map over memory of this instance, for a parameter that is not used.
-    fn unused_map(
-        &self,
-        device: &Device,
-        element: Element,
-        map: &MapParam,
-    ) -> Result<TensorMap, Error> {
-        let tensor = Tensor2d {
-            element: kind(element),
-            address: self.state.address(),
-            rows: 1,
-            cols: 8,
-            pitch_bytes: 64,
-            box_rows: map.box_rows,
-            box_cols: map.box_cols,
-        };
-        Ok(TensorMap::encode_2d(device, &tensor)?)
-    }
-
-    fn words(&self, operands: &[Operand<'_>], scalars: &[f32]) -> Vec<u64> {
-        let given = |id: BufferId| operands.iter().find(|operand| operand.buffer == id);
-        let symmetric = |id: BufferId| self.workspace.buffer(id);
-        let heap = self.workspace.heaps.device(self.rank).map_or(0, DeviceBuffer::address);
-        let state = |index: u64| self.state.address() + index * STATE_STRIDE;
-        let word = |word: &Word| match *word {
-            Word::Address(id) => match symmetric(id) {
-                Some(buffer) => heap + buffer.offset,
-                None => given(id).map_or(0, |operand| operand.span.address()),
-            },
-            Word::Pitch(id) => match symmetric(id) {
-                Some(buffer) => buffer.pitch_bytes,
-                None => given(id).map_or(0, |operand| operand.pitch_bytes),
-            },
-            Word::PlaneBytes(id) => symmetric(id).map_or(0, |buffer| buffer.plane_bytes),
-            Word::BufferOffset(id) => symmetric(id).map_or(0, |buffer| buffer.offset),
-            Word::SignalOffset(id) => self.workspace.signal(id),
-            Word::Aligned(id) => match symmetric(id) {
-                Some(_) => 1,
-                None => given(id).is_some_and(aligned).into(),
-            },
-            Word::DeviceHeaps => self.workspace.heaps.device_table(),
-            Word::HostHeaps => self.workspace.heaps.host_table(),
-            Word::Sym(sym) => self.sym(sym).into(),
-            Word::Table(id) => self.tables[id.index()].address(),
-            Word::Scalar(index) => scalars.get(index as usize).map_or(0, |s| s.to_bits().into()),
-            Word::Epoch => state(0),
-            Word::Retired => state(1),
-            Word::Abort => state(2),
-            Word::Report => self.watch.report.address(),
-            Word::LimitNs => limit_ns(self.watch.limit),
-        };
-        self.abi.words.iter().map(word).collect()
-    }
-
-    fn sym(&self, sym: Sym) -> u32 {
-        match sym {
-            Sym::M => self.launch.shape.m,
-            Sym::N => self.launch.shape.n,
-            Sym::K => self.launch.shape.k,
-            Sym::World => self.launch.world,
-            Sym::Rank => self.rank,
-            Sym::Ctas => self.launch.ctas,
-            // The kernel reads these itself.
-            Sym::Epoch | Sym::Cta => 0,
-        }
-    }
-
     /// Waits on the host until a peer has raised a signal of this rank's.
     pub(super) fn wait_on_host(
         &self,
@@ -445,32 +212,5 @@ impl GpuInstance {
 
     pub(super) fn unsupported(&self, problem: &str) -> Error {
         Error::Unsupported { kernel: self.watch.kernel.clone(), problem: problem.into() }
-    }
-}
-
-/// Whether rows of a tensor begin at multiples of 16 bytes.
-fn aligned(operand: &Operand<'_>) -> bool {
-    operand.span.address().is_multiple_of(16) && operand.pitch_bytes.is_multiple_of(16)
-}
-
-/// A limit for a kernel's clock: no longer than can be added to it.
-fn limit_ns(limit: Duration) -> u64 {
-    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64)
-}
-
-fn scalars(args: &[Arg<'_>]) -> Vec<f32> {
-    args.iter()
-        .filter_map(|arg| match arg {
-            Arg::Scalar(value) => Some(*value),
-            Arg::Tensor(_) => None,
-        })
-        .collect()
-}
-
-fn kind(element: Element) -> ElementKind {
-    match element {
-        Element::Bf16 => ElementKind::Bf16,
-        Element::F16 => ElementKind::F16,
-        Element::F32 => ElementKind::F32,
     }
 }
