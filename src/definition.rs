@@ -3,11 +3,22 @@
 use flux_ir::{Kernel, Schedule};
 
 /// A kernel as compiled into the program: its Kernel IR, its schedules, and the PTX of each.
+///
+/// ```
+/// let definition = flux::kernels::gemm_rs::definition();
+/// assert_eq!(definition.name, "gemm_rs");
+/// println!("{}", definition.kernel()?);
+/// for image in definition.images {
+///     let schedule = &(definition.schedules)()[image.schedule];
+///     println!("({schedule}): {} bytes of PTX", image.ptx.len());
+/// }
+/// # Ok::<(), flux::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Definition {
     /// The kernel's name.
     pub name: &'static str,
-    /// The user's source file.
+    /// The user's source file, as the compiler was given it.
     pub file: &'static str,
     /// Kernel IR in text form, positions included.
     pub text: &'static str,

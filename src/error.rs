@@ -3,6 +3,22 @@
 use flux_ir::Diagnostics;
 
 /// An error of flux. A user's mistake is always one of these, never a panic.
+///
+/// What ranks find out together is told to each of them: extents that do not fit, for instance,
+/// are the same error on every rank.
+///
+/// ```
+/// use flux::prelude::*;
+///
+/// let error = World::host(2)?
+///     .run(|rank| {
+///         let (a, b) = (rank.zeros(2, 8)?, rank.zeros(16, 9)?);
+///         flux::kernels::ag_gemm::load(rank)?.launch(&a, &b, &mut rank.zeros(4, 16)?)
+///     })
+///     .expect_err("8 is not 9");
+/// assert_eq!(error.to_string(), "`a` has k = 8 (rank 0), `b` has k = 9 (rank 0)");
+/// # Ok::<(), flux::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -222,16 +238,16 @@ pub enum Error {
         /// The kernel.
         kernel: String,
     },
-    /// The kernel, its schedule or this launch breaks a rule.
+    /// The kernel, its schedule or this launch breaks a rule of `docs/rules.md`.
     #[error("{0}")]
     Rejected(#[from] Diagnostics),
-    /// An error that concerns all ranks.
+    /// An error that one rank met while it prepared something for all, told to each of them.
     #[error(transparent)]
     Together(std::sync::Arc<Error>),
-    /// The host executor.
+    /// The host executor: a launch that failed after its arguments were accepted.
     #[error(transparent)]
     Host(#[from] flux_sim::Error),
-    /// Devices, memory, ranks.
+    /// Devices and their memory, and ranks that did not come to a meeting.
     #[error(transparent)]
     Runtime(#[from] flux_runtime::Error),
 }

@@ -70,7 +70,8 @@ pub use flux_macros::{kernel, module, schedule};
 pub use tensor::{Element, Tensor};
 pub use world::{Rank, World};
 
-/// Devices and their memory, for callers who bring their own.
+/// Devices, their memory and streams, for callers who bring their own to [`Rank::adopt`] and
+/// [`Rank::use_stream`].
 pub mod runtime {
     pub use flux_runtime::{Device, DeviceBuffer, Stream};
 }

@@ -11,7 +11,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An element type of tensors: [`bf16`], [`f16`] or `f32`.
+/// An element type of tensors: [`bf16`](struct@bf16), [`f16`](struct@f16) or `f32`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the element of a tensor",
     label = "expected bf16, f16 or f32"
@@ -19,8 +19,10 @@ mod sealed {
 pub trait Element: sealed::Sealed + Copy + Default + Send + Sync + bytemuck::Pod + 'static {
     /// The element type as the compiler knows it.
     const KIND: ElementKind;
+    /// Elements that a launch on the host reads.
     #[doc(hidden)]
     fn input(data: &[Self]) -> Input<'_>;
+    /// Elements that a launch on the host writes.
     #[doc(hidden)]
     fn output(data: &mut [Self]) -> Output<'_>;
 }
@@ -46,7 +48,21 @@ element! {
     f32 => F32;
 }
 
-/// A row-major matrix of one rank. A vector is a matrix of one row or one column.
+/// A row-major matrix of one rank, without gaps between rows. A vector is a matrix of one row or
+/// one column. [`Rank`](crate::Rank) makes tensors: on the host or on the device where it computes.
+///
+/// ```
+/// use flux::prelude::*;
+///
+/// World::host(1)?.run(|rank| {
+///     let mut tensor = rank.tensor(2, 3, &[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+///     assert_eq!((tensor.rows(), tensor.cols()), (2, 3));
+///     assert!(tensor.write(&[0.0; 5]).is_err(), "it holds 6 elements");
+///     assert_eq!(tensor.to_vec()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), flux::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Tensor<T> {
     rows: usize,
@@ -99,12 +115,12 @@ impl<T: Element> Tensor<T> {
         Tensor { rows, cols, storage }
     }
 
-    /// Rows.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns.
+    /// The number of columns: consecutive elements in memory.
     pub fn cols(&self) -> usize {
         self.cols
     }

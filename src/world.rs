@@ -49,7 +49,8 @@ pub(crate) enum Backend {
 }
 
 impl World {
-    /// A world of `n` ranks, each a few threads of this process.
+    /// A world of `n` ranks, each a few threads of this process: the cores are shared out evenly,
+    /// and a rank has one thread at least.
     ///
     /// # Errors
     /// [`Error::WorldSize`] unless 1 ≤ n ≤ 64.
@@ -62,8 +63,18 @@ impl World {
     /// A world of `n` ranks that share the GPU numbered `gpu`: each has its own streams and its
     /// share of the multiprocessors, so that the kernels of all ranks are resident at once.
     ///
+    /// ```
+    /// use flux::prelude::*;
+    ///
+    /// match World::virtual_ranks(0, 4) {
+    ///     Ok(world) => println!("running on {world}"),
+    ///     Err(reason) => println!("no such world here: {reason}"),
+    /// }
+    /// ```
+    ///
     /// # Errors
-    /// No driver, no such device, a device that is no Hopper, or too small a device for n ranks.
+    /// [`Error::WorldSize`] unless 1 ≤ n ≤ 64; no driver, no such device, a device that is no
+    /// Hopper, or too few hardware queues for n ranks (`CUDA_DEVICE_MAX_CONNECTIONS`).
     pub fn virtual_ranks(gpu: u32, n: u32) -> Result<World, Error> {
         if !(1..=64).contains(&n) {
             return Err(Error::WorldSize(n));
@@ -212,7 +223,15 @@ impl fmt::Display for World {
     }
 }
 
-/// One rank of a [`World`].
+/// One rank of a [`World`]: kernels are loaded on it, and it makes their tensors.
+///
+/// ```
+/// use flux::prelude::*;
+///
+/// let shards = World::host(3)?.run(|rank| Ok(rank.own_range(7)))?;
+/// assert_eq!(shards, [0..3, 3..6, 6..7]);
+/// # Ok::<(), flux::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Rank {
     pub(crate) shared: Arc<Shared>,
@@ -239,7 +258,8 @@ impl Rank {
         self.own_range(m).len()
     }
 
-    /// The rows of an `m`-row tensor that this rank owns.
+    /// The rows of an `m`-row tensor that this rank owns: [`Rank::own_rows`] of them, rank 0's
+    /// first.
     pub fn own_range(&self, m: usize) -> std::ops::Range<usize> {
         let shard = m.div_ceil(self.shared.size as usize);
         let first = (self.index as usize).saturating_mul(shard).min(m);
@@ -292,7 +312,10 @@ impl Rank {
     }
 
     /// A tensor in memory of the caller's: `buffer` holds at least `rows · cols` elements, row by
-    /// row. Work that writes it has to be ordered before this rank's stream.
+    /// row without gaps. Work that writes it has to be ordered before this rank's stream.
+    ///
+    /// A kernel writes to any address. What it multiplies has to begin at a multiple of 16 bytes,
+    /// as the tensor memory accelerator loads it; else the launch is refused.
     ///
     /// # Errors
     /// [`Error::DataLength`] where the buffer is too small; [`Error::Unsupported`] on the host, and
@@ -359,7 +382,8 @@ impl Rank {
     /// Blocks until everything this rank launched is done.
     ///
     /// # Errors
-    /// A launch of this rank that failed since the last call: [`Error::Stalled`].
+    /// A launch of this rank that failed since the last call: [`Error::Stalled`]. Its outputs are
+    /// not to be used, and its kernel has to be loaded anew on every rank.
     pub fn synchronize(&self) -> Result<(), Error> {
         match &self.shared.backend {
             Backend::Host { .. } => Ok(()),
