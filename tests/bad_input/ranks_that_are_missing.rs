@@ -83,6 +83,31 @@ fn a_launch_without_its_peer_stalls_and_says_where() {
 }
 
 #[test]
+fn a_rank_that_runs_ahead_is_told_which_peer_is_behind() {
+    let done = AtomicBool::new(false);
+    let (found, took) = outcomes(&hasty(2), |rank| {
+        let kernel = ag_gemm::load(rank)?;
+        // Rank 1 owns no rows, so rank 0 waits for none of them.
+        let launch = || gather(rank, &kernel, [(rank.own_rows(1), 8), (16, 8), (1, 16)]);
+        launch()?;
+        if rank.index() == 1 {
+            while !done.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Ok(());
+        }
+        let ahead = (2..10).try_for_each(|_| launch());
+        done.store(true, Ordering::Release);
+        ahead
+    });
+    let error = found[0].as_ref().expect_err("rank 1 launched once");
+    let says = "rank 0: peer 1 is not through with launch 2 of `ag_gemm` after 1";
+    assert!(error.to_string().starts_with(says), "{error}");
+    assert!(error.to_string().ends_with("ms (last seen: launch 1)"), "{error}");
+    assert!(took < LIMIT + SLACK, "{took:?}");
+}
+
+#[test]
 fn a_kernel_whose_launch_failed_can_be_loaded_anew() -> Result<(), Error> {
     let given_up = AtomicBool::new(false);
     let results = hasty(2).run(|rank| {
