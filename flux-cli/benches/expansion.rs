@@ -23,10 +23,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let checked = Instant::now();
                 flux_codegen::compile(&verified)?;
                 let compiled = Instant::now();
-                for (times, (from, to)) in times
-                    .iter_mut()
-                    .zip([(start, lowered), (lowered, checked), (checked, compiled)])
-                {
+                for (times, (from, to)) in times.iter_mut().zip([
+                    (start, lowered),
+                    (lowered, checked),
+                    (checked, compiled),
+                ]) {
                     times.push((to - from).as_secs_f64() * 1e3);
                 }
             }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::nvvm::wgmma::Major;
 use flux_ir::abi::Abi;
 use flux_ir::arena::Handle;
-use flux_ir::program::{Agent, At, Engine, Expr, Op, Product, Program, Stmt, VarId};
+use flux_ir::program::{Agent, At, Engine, Expr, Op, Product, Program, Statements, Stmt, VarId};
 use flux_ir::{Consumers, Element, Span, Target};
 
 /// Columns of a panel: a swizzled row of 128 bytes of a 16-bit type.
@@ -153,35 +153,14 @@ fn split(body: &[Stmt], found: impl Fn(&Op) -> bool) -> Option<(&[Stmt], &[Stmt]
 
 /// Whether `op` is a loop with a mainloop directly in its body.
 fn holds_mainloop(op: &Op) -> bool {
-    match op {
-        Op::For { body, .. } => body.iter().any(|stmt| matches!(stmt.op, Op::Mainloop { .. })),
-        Op::Let { .. }
-        | Op::Row { .. }
-        | Op::If { .. }
-        | Op::Wait { .. }
-        | Op::FenceProxyAsync
-        | Op::Mainloop { .. }
-        | Op::Store { .. }
-        | Op::Sum { .. }
-        | Op::Signal { .. }
-        | Op::Copy { .. } => false,
-    }
+    let is_mainloop = |stmt: &Stmt| matches!(stmt.op, Op::Mainloop { .. });
+    matches!(op, Op::For { .. }) && op.body().iter().any(is_mainloop)
 }
 
 /// The token of a mainloop anywhere in `body`.
 fn find_mainloop(body: &[Stmt]) -> Option<Span> {
-    body.iter().find_map(|stmt| match &stmt.op {
-        Op::Mainloop { .. } => Some(stmt.span),
-        Op::For { body, .. } | Op::If { body, .. } => find_mainloop(body),
-        Op::Let { .. }
-        | Op::Row { .. }
-        | Op::Wait { .. }
-        | Op::FenceProxyAsync
-        | Op::Store { .. }
-        | Op::Sum { .. }
-        | Op::Signal { .. }
-        | Op::Copy { .. } => None,
-    })
+    let found = |stmt: &&Stmt| matches!(stmt.op, Op::Mainloop { .. });
+    Statements::of(body).find(found).map(|stmt| stmt.span)
 }
 
 /// Whether `expr` is the same number on every tile.

@@ -5,7 +5,9 @@
 
 use crate::arena::Handle;
 use crate::element::Element;
-use crate::program::{BufferId, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId};
+use crate::program::{
+    Agent, BufferId, Engine, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId,
+};
 use crate::schedule::Consumers;
 
 /// Threads of a CTA: one producer warpgroup and two consumer warpgroups.
@@ -156,29 +158,14 @@ impl Abi {
 }
 
 /// Every statement of the CTA agents, nested ones included.
-fn statements(program: &Program) -> Vec<&Stmt> {
-    fn collect<'p>(body: &'p [Stmt], into: &mut Vec<&'p Stmt>) {
-        for stmt in body {
-            into.push(stmt);
-            if let Op::For { body, .. } | Op::If { body, .. } = &stmt.op {
-                collect(body, into);
-            }
-        }
-    }
-    let mut all = Vec::new();
-    for agent in program.agents.values() {
-        if agent.engine == crate::program::Engine::Ctas {
-            collect(&agent.body, &mut all);
-            collect(&agent.exit, &mut all);
-        }
-    }
-    all
+fn statements(program: &Program) -> impl Iterator<Item = &Stmt> {
+    let on_ctas = program.agents.values().filter(|agent| agent.engine == Engine::Ctas);
+    on_ctas.flat_map(Agent::statements)
 }
 
 /// The products of the (one) mainloop.
 pub fn products(program: &Program) -> &[Product] {
     statements(program)
-        .into_iter()
         .find_map(|stmt| match &stmt.op {
             Op::Mainloop { products } => Some(products.as_slice()),
             _ => None,
@@ -232,7 +219,6 @@ fn maps(program: &Program) -> Vec<MapParam> {
 /// Where the CTA agent stores, in order.
 fn stores(program: &Program) -> Vec<&Place> {
     statements(program)
-        .into_iter()
         .filter_map(|stmt| match &stmt.op {
             Op::Store { to, .. } => Some(to),
             _ => None,

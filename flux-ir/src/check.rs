@@ -27,7 +27,7 @@ mod structure;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
-use crate::program::{Agent, Op, Program, SignalId, Stmt, Update};
+use crate::program::{Op, Program, SignalId, Stmt, Update};
 
 /// Consecutive launches that are run: the third is the first that needs credit for a buffer that
 /// two launches share in turn.
@@ -107,43 +107,11 @@ impl Findings {
     }
 }
 
-/// Calls `visit` for every statement, nested ones and exits included.
-fn each_stmt<'p>(program: &'p Program, visit: &mut impl FnMut(&'p Stmt)) {
-    program.agents.values().for_each(|agent| each_in(agent, visit));
-}
-
-/// [`each_stmt`] of one agent.
-fn each_in<'p>(agent: &'p Agent, visit: &mut impl FnMut(&'p Stmt)) {
-    fn walk<'p>(body: &'p [Stmt], visit: &mut impl FnMut(&'p Stmt)) {
-        for stmt in body {
-            visit(stmt);
-            match &stmt.op {
-                Op::For { body, .. } | Op::If { body, .. } => walk(body, visit),
-                Op::Let { .. }
-                | Op::Row { .. }
-                | Op::Wait { .. }
-                | Op::FenceProxyAsync
-                | Op::Mainloop { .. }
-                | Op::Store { .. }
-                | Op::Sum { .. }
-                | Op::Signal { .. }
-                | Op::Copy { .. } => {}
-            }
-        }
-    }
-    walk(&agent.body, visit);
-    walk(&agent.exit, visit);
-}
-
 /// The statements that raise an array, and how.
 fn raises(program: &Program, array: SignalId) -> Vec<(&Stmt, &Update)> {
-    let mut raises = Vec::new();
-    each_stmt(program, &mut |stmt| {
-        if let Op::Signal { signal, update, .. } = &stmt.op
-            && *signal == array
-        {
-            raises.push((stmt, update));
-        }
+    let raising = program.statements().filter_map(|stmt| match &stmt.op {
+        Op::Signal { signal, update, .. } if *signal == array => Some((stmt, update)),
+        _ => None,
     });
-    raises
+    raising.collect()
 }

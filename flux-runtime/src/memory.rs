@@ -99,7 +99,9 @@ pub struct DeviceBuffer {
 enum Owner {
     Ours,
     Caller,
-    Cudarc(#[expect(dead_code, reason = "held so that the memory lives")] Arc<dyn Any + Send + Sync>),
+    Cudarc(
+        #[expect(dead_code, reason = "held so that the memory lives")] Arc<dyn Any + Send + Sync>,
+    ),
 }
 
 impl fmt::Debug for Owner {

@@ -6,9 +6,7 @@ use crate::tensor::Values;
 use flux_ir::arena::Handle;
 use flux_ir::check::Verified;
 use flux_ir::eval::{Extent, Launch, RankView};
-use flux_ir::program::{
-    Buffer, BufferId, BufferKind, Expr, Op, Place, Program, Range, SignalId, Stmt,
-};
+use flux_ir::program::{BufferId, BufferKind, Expr, Op, Program, Range, SignalId};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -265,27 +263,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Columns of a buffer that one lock guards: all of them where every write takes whole rows, else
 /// those of a tile.
 pub(crate) fn band(program: &Program, buffer: BufferId) -> usize {
-    fn only_whole_rows(body: &[Stmt], id: BufferId, buffer: &Buffer) -> bool {
-        let whole = |place: &Place| {
-            let Range { lo, hi } = &place.cols;
-            place.buffer != id || (*lo == Expr::Int(0) && *hi == buffer.cols)
-        };
-        body.iter().all(|stmt| match &stmt.op {
-            Op::For { body, .. } | Op::If { body, .. } => only_whole_rows(body, id, buffer),
-            Op::Store { to, .. } | Op::Copy { to, .. } => whole(to),
-            Op::Let { .. }
-            | Op::Row { .. }
-            | Op::Wait { .. }
-            | Op::FenceProxyAsync
-            | Op::Mainloop { .. }
-            | Op::Sum { .. }
-            | Op::Signal { .. } => true,
-        })
-    }
-    let whole = program.agents.values().all(|agent| {
-        [&agent.body, &agent.exit]
-            .iter()
-            .all(|body| only_whole_rows(body, buffer, &program.buffers[buffer]))
+    let cols = &program.buffers[buffer].cols;
+    let whole = program.statements().all(|stmt| match &stmt.op {
+        Op::Store { to, .. } | Op::Copy { to, .. } => {
+            let Range { lo, hi } = &to.cols;
+            to.buffer != buffer || (*lo == Expr::Int(0) && hi == cols)
+        }
+        Op::Let { .. }
+        | Op::Row { .. }
+        | Op::For { .. }
+        | Op::If { .. }
+        | Op::Wait { .. }
+        | Op::FenceProxyAsync
+        | Op::Mainloop { .. }
+        | Op::Sum { .. }
+        | Op::Signal { .. } => true,
     });
     if whole { u32::MAX as usize } else { program.tile.n.max(1) as usize }
 }

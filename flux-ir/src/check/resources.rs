@@ -61,12 +61,8 @@ fn one_mainloop<'p>(program: &'p Program, found: &mut Diagnostics) -> Option<&'p
         let message = "expected one agent on ctas: one kernel runs per rank";
         found.push(Diagnostic::new(Rule::Resources, Span::UNKNOWN, message));
     }
-    let mut mainloops = Vec::new();
-    super::each_stmt(program, &mut |stmt| {
-        if let Op::Mainloop { .. } = stmt.op {
-            mainloops.push(stmt);
-        }
-    });
+    let is_mainloop = |stmt: &&Stmt| matches!(stmt.op, Op::Mainloop { .. });
+    let mainloops: Vec<_> = program.statements().filter(is_mainloop).collect();
     if let [first, second, ..] = mainloops[..] {
         let message = "expected one mainloop, found another";
         found.push(
@@ -80,7 +76,7 @@ fn one_mainloop<'p>(program: &'p Program, found: &mut Diagnostics) -> Option<&'p
 fn copy_signals(program: &Program, found: &mut Diagnostics) {
     let copies = program.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
     for agent in copies {
-        super::each_in(agent, &mut |stmt| {
+        for stmt in agent.statements() {
             if let Op::Signal { update: Update::Add(_), .. } = stmt.op {
                 let message = "expected `=` in a signal of a copy engine, found `+=`";
                 found.push(
@@ -88,7 +84,7 @@ fn copy_signals(program: &Program, found: &mut Diagnostics) {
                         .help("set the signal to the epoch: one engine raises it once a launch"),
                 );
             }
-        });
+        }
     }
 }
 

@@ -434,52 +434,85 @@ pub struct Program {
     pub agents: Arena<AgentId, Agent>,
 }
 
+impl Op {
+    /// The statements a loop or a condition holds.
+    pub fn body(&self) -> &[Stmt] {
+        match self {
+            Op::For { body, .. } | Op::If { body, .. } => body,
+            Op::Let { .. }
+            | Op::Row { .. }
+            | Op::Wait { .. }
+            | Op::FenceProxyAsync
+            | Op::Mainloop { .. }
+            | Op::Store { .. }
+            | Op::Sum { .. }
+            | Op::Signal { .. }
+            | Op::Copy { .. } => &[],
+        }
+    }
+}
+
+/// The statements of a body in the order of the text, nested ones behind those that hold them.
+#[derive(Debug, Clone)]
+pub struct Statements<'p> {
+    /// What is left of each body, the innermost last.
+    bodies: Vec<std::slice::Iter<'p, Stmt>>,
+}
+
+impl<'p> Statements<'p> {
+    /// Those of `body`.
+    pub fn of(body: &'p [Stmt]) -> Self {
+        Statements { bodies: vec![body.iter()] }
+    }
+}
+
+impl<'p> Iterator for Statements<'p> {
+    type Item = &'p Stmt;
+
+    fn next(&mut self) -> Option<&'p Stmt> {
+        loop {
+            match self.bodies.last_mut()?.next() {
+                Some(stmt) => {
+                    self.bodies.push(stmt.op.body().iter());
+                    return Some(stmt);
+                }
+                None => {
+                    self.bodies.pop();
+                }
+            }
+        }
+    }
+}
+
+impl Agent {
+    /// Every statement, those of `exit` last.
+    pub fn statements(&self) -> impl Iterator<Item = &Stmt> {
+        Statements::of(&self.body).chain(Statements::of(&self.exit))
+    }
+}
+
 impl Program {
+    /// Every statement of every agent.
+    pub fn statements(&self) -> impl Iterator<Item = &Stmt> {
+        self.agents.values().flat_map(Agent::statements)
+    }
+
     /// The number of accumulators a tile has.
     pub fn accumulators(&self) -> u32 {
-        fn in_body(body: &[Stmt]) -> u32 {
-            body.iter()
-                .map(|stmt| match &stmt.op {
-                    Op::For { body, .. } | Op::If { body, .. } => in_body(body),
-                    Op::Mainloop { products } => products.len() as u32,
-                    Op::Let { .. }
-                    | Op::Row { .. }
-                    | Op::Wait { .. }
-                    | Op::FenceProxyAsync
-                    | Op::Store { .. }
-                    | Op::Sum { .. }
-                    | Op::Signal { .. }
-                    | Op::Copy { .. } => 0,
-                })
-                .max()
-                .unwrap_or(0)
-        }
-        self.agents.values().map(|agent| in_body(&agent.body)).max().unwrap_or(0)
+        let products = self.statements().map(|stmt| match &stmt.op {
+            Op::Mainloop { products } => products.len() as u32,
+            _ => 0,
+        });
+        products.max().unwrap_or(0)
+    }
+
+    /// Whether the output is scattered: some agent sums contributions of ranks.
+    pub fn scatters(&self) -> bool {
+        self.statements().any(|stmt| matches!(stmt.op, Op::Sum { .. }))
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.
     pub fn communicates(&self) -> bool {
         !self.signals.is_empty()
-    }
-}
-
-impl Program {
-    /// Whether the output is scattered: some agent sums contributions of ranks.
-    pub fn scatters(&self) -> bool {
-        fn in_body(body: &[Stmt]) -> bool {
-            body.iter().any(|stmt| match &stmt.op {
-                Op::For { body, .. } | Op::If { body, .. } => in_body(body),
-                Op::Sum { .. } => true,
-                Op::Let { .. }
-                | Op::Row { .. }
-                | Op::Wait { .. }
-                | Op::FenceProxyAsync
-                | Op::Mainloop { .. }
-                | Op::Store { .. }
-                | Op::Signal { .. }
-                | Op::Copy { .. } => false,
-            })
-        }
-        self.agents.values().any(|agent| in_body(&agent.body))
     }
 }
