@@ -21,6 +21,7 @@ use clap::Parser;
 use flux::prelude::*;
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 #[flux::module]
@@ -89,7 +90,17 @@ const DEFAULT_TEXT: &str = "Overlapping communication with computation hides the
 /// The largest relative Frobenius error that bf16 storage of x, h and y explains.
 const TOLERANCE: f64 = 1e-2;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let world: World = options.world.parse()?;
     let block = match &options.weights {
