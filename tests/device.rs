@@ -8,6 +8,8 @@
 mod bad_device;
 #[path = "support/data.rs"]
 mod data;
+#[path = "support/language_device.rs"]
+mod language_device;
 
 use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};
@@ -204,6 +206,7 @@ fn main() -> ExitCode {
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
     add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
+    trials.extend(language_device::trials(missing.is_some()));
     trials.extend(bad_device::trials(missing.is_some()));
     let mut arguments = arguments;
     // Every case wants the whole device.
