@@ -1,6 +1,7 @@
 //! Everything that can go wrong, as seen by a user of the library.
 
 use flux_ir::Diagnostics;
+use std::fmt;
 
 /// An error of flux. A user's mistake is always one of these, never a panic.
 ///
@@ -19,7 +20,7 @@ use flux_ir::Diagnostics;
 /// assert_eq!(error.to_string(), "`a` has k = 8 (rank 0), `b` has k = 9 (rank 0)");
 /// # Ok::<(), flux::Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A world of no ranks, or of more than 64.
@@ -239,8 +240,15 @@ pub enum Error {
         kernel: String,
     },
     /// The kernel, its schedule or this launch breaks a rule of `docs/rules.md`.
-    #[error("{0}")]
-    Rejected(#[from] Diagnostics),
+    #[error("kernel `{kernel}` is rejected\n{}", found.in_file(file))]
+    Rejected {
+        /// The kernel.
+        kernel: String,
+        /// The user's source file, which positions are of.
+        file: String,
+        /// What was found.
+        found: Diagnostics,
+    },
     /// An error that one rank met while it prepared something for all, told to each of them.
     #[error(transparent)]
     Together(std::sync::Arc<Error>),
@@ -250,4 +258,11 @@ pub enum Error {
     /// Devices and their memory, and ranks that did not come to a meeting.
     #[error(transparent)]
     Runtime(#[from] flux_runtime::Error),
+}
+
+/// The same sentence as [`fmt::Display`]: it is what `fn main() -> Result<(), flux::Error>` prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::gpu::GpuInstance;
 use crate::meeting::{Meeting, Step};
 use crate::problem;
-use crate::source::{Member, Source, tiles};
+use crate::source::{Member, Source, rejected, tiles};
 use crate::tensor::{Arg, Data, reborrow};
 use crate::world::{Backend, Rank, Shared};
 use flux_ir::arena::Handle;
@@ -167,7 +167,8 @@ impl Loaded {
                 let ctas = member.schedule.ctas.unwrap_or(*ctas).min(tiles).max(1);
                 let launch = Launch { shape, world: self.shared.size, ctas };
                 let workspace = self.meeting.share("workspace", || {
-                    member.verified.check_launch(launch)?;
+                    let checked = member.verified.check_launch(launch);
+                    checked.map_err(rejected(self.source.definition))?;
                     Ok(Workspace::new(&member.verified, launch)?)
                 })?;
                 Ok(Instance { launch, member: 0, place: Place::Host(workspace) })

@@ -39,10 +39,10 @@ impl Source {
         host: bool,
     ) -> Result<Source, Error> {
         if let Some(schedule) = schedule {
-            counts(schedule)?;
+            counts(schedule).map_err(rejected(definition))?;
         }
-        let kernel = definition.kernel()?;
-        let usage = usage::infer(&kernel)?;
+        let kernel = definition.kernel().map_err(rejected(definition))?;
+        let usage = usage::infer(&kernel).map_err(rejected(definition))?;
         let rows_are_known = problem::rows_are_known(&kernel, &usage);
         let family = if host {
             vec![Member::on_host(definition, &kernel, schedule)?]
@@ -107,7 +107,7 @@ impl Member {
             Some(schedule) => schedule.clone(),
             None => default_schedule(definition).target(Target::Host),
         };
-        let verified = verify(lower(kernel, &schedule)?)?;
+        let verified = lowered(kernel, &schedule).map_err(rejected(definition))?;
         Ok(Member { schedule, verified, image: None })
     }
 
@@ -122,16 +122,17 @@ impl Member {
         for (index, compiled) in known.iter().enumerate() {
             let Some(image) = image_for(definition, index) else { continue };
             let Some(wanted) = matching(compiled, schedule) else { continue };
-            if image.fingerprint != fingerprint::of_program(&lower(kernel, compiled)?) {
+            let program = lower(kernel, compiled).map_err(rejected(definition))?;
+            if image.fingerprint != fingerprint::of_program(&program) {
                 return Err(Error::StaleImage { kernel: definition.name.into() });
             }
-            let verified = verify(lower(kernel, &wanted)?)?;
+            let verified = lowered(kernel, &wanted).map_err(rejected(definition))?;
             family.push(Member { schedule: wanted, verified, image: Some(image) });
         }
         if family.is_empty() {
             // A schedule that cannot be compiled is not one to add.
             if let Some(schedule) = schedule {
-                verify(lower(kernel, schedule)?)?;
+                lowered(kernel, schedule).map_err(rejected(definition))?;
             }
             return Err(not_compiled(definition, schedule, &known));
         }
@@ -189,11 +190,22 @@ fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> 
     serves.then(|| wanted.clone())
 }
 
+/// Broken rules, as the error of a kernel.
+pub(crate) fn rejected(definition: &Definition) -> impl Fn(Diagnostics) -> Error + '_ {
+    |found| Error::Rejected { kernel: definition.name.into(), file: definition.file.into(), found }
+}
+
 /// A user's order that is no permutation, as a broken rule.
-pub(crate) fn rejected_order(error: OrderError) -> Error {
-    Error::Rejected(
-        Diagnostic::new(Rule::OrderNotPermutation, Span::UNKNOWN, error.to_string()).into(),
-    )
+pub(crate) fn rejected_order(definition: &Definition) -> impl Fn(OrderError) -> Error + '_ {
+    |error| {
+        let rule = Rule::OrderNotPermutation;
+        let found = Diagnostic::new(rule, Span::UNKNOWN, error.to_string());
+        rejected(definition)(found.into())
+    }
+}
+
+fn lowered(kernel: &Kernel, schedule: &Schedule) -> Result<Verified, Diagnostics> {
+    verify(lower(kernel, schedule)?)
 }
 
 /// Refuses what the attribute refuses and the checker never sees: counts that stay on the host.

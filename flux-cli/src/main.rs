@@ -6,6 +6,7 @@ mod show;
 mod source;
 
 use clap::{Args, Parser, Subcommand};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Shows and checks tile-fused compute-communication kernels.
@@ -98,14 +99,20 @@ struct Check {
 
 fn main() -> ExitCode {
     let outcome = match Command::parse().verb {
-        Verb::Show(options) => show::run(&options),
+        Verb::Show(options) => show::run(&options).map(|text| (text, ExitCode::SUCCESS)),
         Verb::Check(options) => check::run(&options),
     };
     match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Ok((text, code)) => match io::stdout().lock().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough: `flux show … | head`.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&error),
+            Ok(()) | Err(_) => code,
+        },
+        Err(error) => fail(&*error),
     }
+}
+
+fn fail(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
 }

@@ -2,6 +2,7 @@
 
 use crate::LaunchOptions;
 use flux_ir::eval::{Launch, RankView};
+use flux_ir::order::OrderError;
 use flux_ir::{Grid, Program, Shape};
 use std::error::Error;
 use std::fmt::Write;
@@ -16,7 +17,13 @@ pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String,
     }
     let shape = Shape { m: options.m, n: options.n, k: options.k };
     let launch = Launch { shape, world: options.world, ctas: options.ctas };
-    let view = RankView::new(program, launch, options.rank)?;
+    let view = RankView::new(program, launch, options.rank).map_err(|error| match error {
+        OrderError::NoFunction(name) => format!(
+            "order `{name}` is a function of the program, which this command does not run; draw a \
+             built-in one with --by"
+        ),
+        error => error.to_string(),
+    })?;
     let grid = Grid::new(shape, program.tile, options.world, program.scatters());
     let mut text = String::new();
     for (id, table) in program.tables.iter() {

@@ -1,6 +1,8 @@
 //! Where a kernel is read from: the library, a Rust file, or a file of Kernel IR.
 
-use flux_ir::{Diagnostics, Kernel, Schedule};
+use flux_ir::order::CustomOrder;
+use flux_ir::{Diagnostics, Kernel, Order, Schedule};
+use flux_syntax::{OrderSyntax, ScheduleSyntax};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,10 @@ pub(crate) enum SourceError {
     Syntax { path: PathBuf, error: Diagnostics },
     #[error("no kernel `{name}` in {}; there are: {known}", path.display())]
     NotInFile { name: String, path: PathBuf, known: String },
+    #[error("{} is no folder, no .rs file and no .flux file", path.display())]
+    NotKernels { path: PathBuf },
+    #[error("{} holds several kernels: name one of {known} behind a colon", path.display())]
+    Several { path: PathBuf, known: String },
     #[error(
         "no kernel `{name}` in the library; there are: {known}. A kernel of your own is named \
          FILE.rs:NAME"
@@ -35,9 +41,17 @@ pub(crate) enum SourceError {
 }
 
 impl Source {
+    /// What was found, with positions in this kernel's file.
+    pub(crate) fn located(&self, found: &Diagnostics) -> String {
+        match &self.file {
+            Some(path) => found.in_file(&path.display().to_string()).to_string(),
+            None => found.to_string(),
+        }
+    }
+
     /// The kernel's schedule numbered `index`.
     pub(crate) fn schedule(&self, index: usize) -> Result<Schedule, Box<dyn std::error::Error>> {
-        let schedules = self.schedules.clone()?;
+        let schedules = self.schedules.clone().map_err(|found| self.located(&found))?;
         let last = schedules.len().saturating_sub(1);
         schedules.into_iter().nth(index).ok_or_else(|| {
             SourceError::NoSchedule { name: self.name.clone(), last, found: index }.into()
@@ -65,6 +79,9 @@ pub(crate) fn find(name: &str) -> Result<Source, SourceError> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("flux") => read_text(path),
         Some("rs") => in_file(path, ""),
+        _ if path.exists() || name.contains('/') => {
+            Err(SourceError::NotKernels { path: path.into() })
+        }
         _ => in_library(name),
     }
 }
@@ -100,7 +117,9 @@ fn in_file(path: &Path, name: &str) -> Result<Source, SourceError> {
         |source: &Source| source.name == name || source.name.ends_with(&format!("::{name}"));
     let found = match name {
         "" if sources.len() == 1 => sources.pop(),
-        "" => None,
+        "" if !sources.is_empty() => {
+            return Err(SourceError::Several { path: path.into(), known });
+        }
         _ => sources.into_iter().find(matches),
     };
     found.ok_or_else(|| SourceError::NotInFile { name: name.into(), path: path.into(), known })
@@ -123,9 +142,19 @@ fn read_rust(path: &Path) -> Result<Vec<Source>, SourceError> {
         name: found.path,
         file: Some(path.into()),
         kernel: found.kernel,
-        schedules: found.schedules.map(|all| all.into_iter().map(|s| s.schedule).collect()),
+        schedules: found.schedules.map(|all| all.into_iter().map(schedule).collect()),
     });
     Ok(sources.collect())
+}
+
+/// A schedule as written; an order of the user's own is known by its name alone.
+fn schedule(written: ScheduleSyntax) -> Schedule {
+    match written.order {
+        OrderSyntax::Custom { name, .. } => {
+            written.schedule.order(Order::Custom(CustomOrder { name, function: None }))
+        }
+        OrderSyntax::Default | OrderSyntax::BuiltIn(_) => written.schedule,
+    }
 }
 
 fn read_text(path: &Path) -> Result<Source, SourceError> {

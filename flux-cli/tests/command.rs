@@ -95,7 +95,29 @@ fn check_points_at_the_token() {
     let text = said(&output);
     assert!(text.contains("rows of `a` may still be in flight"), "{text}");
     assert!(text.contains("c.store(tile, gemm(a, b.t(), tile));"), "{text}");
+    assert!(text.contains("--> flux-cli/tests/kernels/rejected.rs:7:"), "{text}");
     assert!(text.contains("0 accepted, 1 rejected"), "{text}");
+}
+
+#[test]
+fn an_order_of_the_programs_own_is_named_and_not_tried() {
+    let file = "flux-cli/tests/kernels/own_order.rs";
+    let output = flux(&["check", file]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("order `backwards` is a function and was not tried"));
+    let output = flux(&["show", &format!("{file}:reversed"), "--program"]);
+    assert!(said(&output).contains("custom(backwards)"), "{}", said(&output));
+    let output = flux(&["show", &format!("{file}:reversed"), "--order"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("order `backwards` is a function of the program"));
+}
+
+#[test]
+fn what_holds_no_kernels_is_said_to_hold_none() {
+    let output = flux(&["check", "Makefile"]);
+    assert!(said(&output).contains("Makefile is no folder, no .rs file and no .flux file"));
+    let output = flux(&["show", "examples/tp_mlp.rs"]);
+    assert!(said(&output).contains("holds several kernels: name one of kernels::ag_gemm_gelu"));
 }
 
 #[test]

@@ -115,22 +115,30 @@ impl Diagnostic {
     }
 }
 
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Diagnostic {
+    /// The diagnostic as text; positions are of `file`, where one is given.
+    fn write(&self, f: &mut fmt::Formatter<'_>, file: Option<&str>) -> fmt::Result {
+        let file = file.map(|file| format!("{file}:")).unwrap_or_default();
         write!(f, "error[{}]: {}", self.rule, self.message)?;
         if self.span.is_known() {
-            write!(f, "\n  --> {}", self.span)?;
+            write!(f, "\n  --> {file}{}", self.span)?;
         }
         for (span, note) in &self.notes {
             write!(f, "\n  = note: {note}")?;
             if span.is_known() {
-                write!(f, " (at {span})")?;
+                write!(f, " (at {file}{span})")?;
             }
         }
         if let Some(help) = &self.help {
             write!(f, "\n  = help: {help}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, None)
     }
 }
 
@@ -169,15 +177,26 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
-impl fmt::Display for Diagnostics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Diagnostics {
+    /// The diagnostics with positions in `file`, to be displayed.
+    pub fn in_file<'a>(&'a self, file: &'a str) -> impl fmt::Display + 'a {
+        fmt::from_fn(move |f| self.write(f, Some(file)))
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, file: Option<&str>) -> fmt::Result {
         for (index, diagnostic) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            diagnostic.fmt(f)?;
+            diagnostic.write(f, file)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, None)
     }
 }
 

@@ -5,7 +5,7 @@ use super::arguments::Operand;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
 use crate::error::Error;
-use crate::source::{Member, Source};
+use crate::source::{Member, Source, rejected_order};
 use crate::tensor::Arg;
 use flux_ir::abi::{Abi, THREADS};
 use flux_ir::eval::{Launch, RankView};
@@ -59,7 +59,8 @@ impl Gpu {
         let device = self.device();
         let function = self.module(image)?.function(image.entry, image.shared_bytes)?;
         function.require_resident(self.ranks(), launch.ctas, THREADS, image.shared_bytes)?;
-        let view = RankView::new(program, launch, rank).map_err(crate::source::rejected_order)?;
+        let view =
+            RankView::new(program, launch, rank).map_err(rejected_order(source.definition))?;
         let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
         let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));

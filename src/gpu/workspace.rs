@@ -2,7 +2,7 @@
 
 use super::Gpu;
 use crate::error::Error;
-use crate::source::Source;
+use crate::source::{Source, rejected};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
@@ -46,7 +46,7 @@ impl Gpu {
         launch: Launch,
     ) -> Result<GpuWorkspace, Error> {
         let verified = &source.family[member].verified;
-        verified.check_launch(launch)?;
+        verified.check_launch(launch).map_err(rejected(source.definition))?;
         let program = verified.program();
         let view = RankView::definitions(program, launch, 0);
         let (mut device, mut host) = (Layout::default(), Layout::default());
