@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// How long a wait may take where nothing else was said.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// The longest limit: nothing waits for ever.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Ranks that run one program together.
 ///
 /// ```
@@ -90,7 +93,7 @@ impl World {
     }
 
     /// The same ranks, with another limit on how long any wait may take before its launch fails
-    /// (10 seconds where nothing is said). Ranks that exist already keep theirs.
+    /// (10 seconds where nothing is said; an hour at most). Ranks that exist already keep theirs.
     ///
     /// ```
     /// use flux::prelude::*;
@@ -106,6 +109,7 @@ impl World {
     /// ```
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> World {
+        let limit = limit.min(LONGEST);
         let Shared { size, ref backend, .. } = *self.shared;
         World { shared: Arc::new(Shared { size, backend: backend.clone(), limit }) }
     }
@@ -133,7 +137,8 @@ impl World {
     /// Runs `program` on every rank, each on a thread of its own, and gathers what they return.
     ///
     /// # Errors
-    /// The error of the rank that failed first; its peers are told, so that they do not wait. A
+    /// The error of the rank that failed first. Its peers are told where ranks meet (loading, the
+    /// first launch of a shape); inside a launch they find out when their wait reaches its limit. A
     /// kernel that outlives the run has lost its peers, and says so when it is launched again.
     ///
     /// # Panics

@@ -10,13 +10,25 @@ use std::fmt::Write;
 /// Cells that fit a screen; larger grids are cut, and say so.
 const MOST_ROWS: u32 = 40;
 const MOST_COLS: u32 = 16;
+/// Tiles that are put in order for a drawing.
+const MOST_TILES: u32 = 1 << 20;
 
 pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String, Box<dyn Error>> {
-    if options.rank >= options.world || options.world == 0 {
-        return Err(format!("rank {} of a world of {}", options.rank, options.world).into());
+    if !(1..=64).contains(&options.world) || options.rank >= options.world {
+        let (rank, world) = (options.rank, options.world);
+        return Err(format!("a world has 1 to 64 ranks, found rank {rank} of {world}").into());
+    }
+    for (name, extent) in [("m", options.m), ("n", options.n)] {
+        if extent > i32::MAX as u32 {
+            return Err(format!("{name} = {extent} is over the limit of {}", i32::MAX).into());
+        }
     }
     let shape = Shape { m: options.m, n: options.n, k: options.k };
     let launch = Launch { shape, world: options.world, ctas: options.ctas };
+    let grid = Grid::new(shape, program.tile, options.world, program.scatters());
+    if grid.tiles() > MOST_TILES {
+        return Err(format!("{} x {} tiles are too many to draw", grid.rows, grid.cols).into());
+    }
     let view = RankView::new(program, launch, options.rank).map_err(|error| match error {
         OrderError::NoFunction(name) => format!(
             "order `{name}` is a function of the program, which this command does not run; draw a \
@@ -24,7 +36,6 @@ pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String,
         ),
         error => error.to_string(),
     })?;
-    let grid = Grid::new(shape, program.tile, options.world, program.scatters());
     let mut text = String::new();
     for (id, table) in program.tables.iter() {
         let rows = view.table(id);

@@ -163,7 +163,7 @@ fn read_text(path: &Path) -> Result<Source, SourceError> {
     Ok(Source { name, file: None, kernel, schedules: Ok(vec![Schedule::sm_90a()]) })
 }
 
-/// The Rust files below a folder, in a fixed order; build output is left out.
+/// The Rust files below a folder, in a fixed order; build output and links are left out.
 fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let failed = |error| SourceError::Read { path: folder.into(), error };
     let mut entries = fs::read_dir(folder)
@@ -172,6 +172,9 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     entries.sort();
     let mut files = Vec::new();
     for path in entries {
+        if path.is_symlink() {
+            continue;
+        }
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         if path.is_dir() && !hidden && path.file_name().is_some_and(|name| name != "target") {
             files.extend(rust_files(&path)?);

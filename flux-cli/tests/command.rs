@@ -113,6 +113,20 @@ fn an_order_of_the_programs_own_is_named_and_not_tried() {
 }
 
 #[test]
+fn grids_that_no_launch_can_have_are_refused() {
+    let most = u32::MAX.to_string();
+    for (arguments, expected) in [
+        (["--m", &most, "--world", "4"], "over the limit of 2147483647"),
+        (["--m", "2147483647", "--n", "2147483647"], "tiles are too many to draw"),
+        (["--m", "64", "--world", "65"], "a world has 1 to 64 ranks"),
+    ] {
+        let output = flux(&[&["show", "gemm_rs", "--order"][..], &arguments[..]].concat());
+        assert!(!output.status.success());
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    }
+}
+
+#[test]
 fn what_holds_no_kernels_is_said_to_hold_none() {
     let output = flux(&["check", "Makefile"]);
     assert!(said(&output).contains("Makefile is no folder, no .rs file and no .flux file"));

@@ -84,9 +84,9 @@ impl Grid {
         }
     }
 
-    /// The number of tiles.
+    /// The number of tiles; `u32::MAX` where there are more.
     pub const fn tiles(&self) -> u32 {
-        self.rows * self.cols
+        self.rows.saturating_mul(self.cols)
     }
 
     /// The ranks whose shards tile row `m` touches: first and last.
@@ -94,8 +94,9 @@ impl Grid {
         if self.shard_rows == 0 {
             return (0, 0);
         }
-        let first = m * self.tile_m;
-        let end = if first + self.tile_m < self.m { first + self.tile_m } else { self.m };
+        let first = m.saturating_mul(self.tile_m);
+        let below = first.saturating_add(self.tile_m);
+        let end = if below < self.m { below } else { self.m };
         let last = if end > first { end - 1 } else { first };
         (first / self.shard_rows, last / self.shard_rows)
     }

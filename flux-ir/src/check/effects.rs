@@ -33,6 +33,8 @@ struct Walk<'a, 'p> {
     epoch: u32,
     /// Of each buffer that is an output.
     coverages: Vec<Option<Coverage<'p>>>,
+    /// A contribution to the last sum: all are of the same elements.
+    summed: Option<Region>,
     sound: bool,
     found: &'a mut Findings,
 }
@@ -46,7 +48,7 @@ impl<'a, 'p> Walk<'a, 'p> {
             })
         };
         let coverages = view.program.buffers.iter().map(coverage).collect();
-        Walk { regions, view, epoch, coverages, sound: true, found }
+        Walk { regions, view, epoch, coverages, summed: None, sound: true, found }
     }
 
     fn run(&mut self, agent: AgentId, cta: Option<u32>, mut run: AgentRun<'_, 'p>) {
@@ -74,10 +76,15 @@ impl<'a, 'p> Walk<'a, 'p> {
                 let to = to_tile(to, &event.tile.rows, &event.tile.cols);
                 self.regions.inside(&to)?;
                 self.regions.operands(rank, value, &to)?;
+                self.regions.store_of_sum(value, &to, self.summed.as_ref())?;
                 self.write(event.stmt, &to);
                 Ok(())
             }
-            Action::Sum { own, from } => self.regions.sum(rank, own, &from),
+            Action::Sum { own, from } => {
+                self.regions.sum(rank, own, &from)?;
+                self.summed = from.into_iter().next();
+                Ok(())
+            }
             Action::Copy { from, to } => {
                 self.regions.copy(&from, &to)?;
                 self.write(event.stmt, &to);

@@ -15,6 +15,8 @@ enum Read {
     Cols(BufferId),
     Rows(BufferId),
     Load(BufferId),
+    /// What the enclosing sum gave.
+    Sum,
 }
 
 /// The extents of every buffer on every rank, and what each value reads.
@@ -39,7 +41,8 @@ impl<'a, 'p> Regions<'a, 'p> {
         for entry in program.values.values() {
             let of = |id: &ValueId| reads[id.index()].clone();
             let mut all = match &entry.op {
-                ValueOp::Acc(_) | ValueOp::Sum | ValueOp::Const(_) | ValueOp::Scalar(_) => vec![],
+                ValueOp::Acc(_) | ValueOp::Const(_) | ValueOp::Scalar(_) => vec![],
+                ValueOp::Sum => vec![Read::Sum],
                 ValueOp::Cols(buffer) => vec![Read::Cols(*buffer)],
                 ValueOp::Rows(buffer) => vec![Read::Rows(*buffer)],
                 ValueOp::Load(buffer) => vec![Read::Load(*buffer)],
@@ -133,10 +136,34 @@ impl<'a, 'p> Regions<'a, 'p> {
                 Read::Cols(buffer) => (*buffer, 0..1, of.cols.clone()),
                 Read::Rows(buffer) => (*buffer, of.rows.clone(), 0..1),
                 Read::Load(buffer) => (*buffer, of.rows.clone(), of.cols.clone()),
+                Read::Sum => continue,
             };
             self.inside(&Region { rank, buffer, plane: 0, rows, cols })?;
         }
         Ok(())
+    }
+
+    /// A store of what depends on the last sum, within the elements that were summed.
+    pub(super) fn store_of_sum(
+        &self,
+        value: ValueId,
+        to: &Region,
+        summed: Option<&Region>,
+    ) -> Result<(), Fault> {
+        let Some(sum) = summed.filter(|_| self.reads[value.index()].contains(&Read::Sum)) else {
+            return Ok(());
+        };
+        let within = |part: &Range<u32>, all: &Range<u32>| {
+            part.is_empty() || (all.start <= part.start && part.end <= all.end)
+        };
+        if within(&to.rows, &sum.rows) && within(&to.cols, &sum.cols) {
+            return Ok(());
+        }
+        let fault = format!(
+            "stores rows {:?}, columns {:?} of a sum of rows {:?}, columns {:?}",
+            to.rows, to.cols, sum.rows, sum.cols
+        );
+        Err((Rule::Dimensions, fault))
     }
 
     /// Contributions to a sum, all of the same elements.

@@ -320,8 +320,10 @@ impl<'p> Checker<'p> {
     }
 
     fn product(&mut self, product: &'p Product) {
-        self.place(&product.a);
-        self.place(&product.b);
+        for operand in [&product.a, &product.b] {
+            self.place(operand);
+            self.readable(operand);
+        }
         let element = |buffer| self.program.buffers.get(buffer).map(|b| b.element);
         if let (Some(a), Some(b)) = (element(product.a.buffer), element(product.b.buffer))
             && a != b
@@ -330,6 +332,16 @@ impl<'p> Checker<'p> {
                 Rule::Types,
                 format!("operands of one element type expected, found {a} and {b}"),
             );
+        }
+    }
+
+    /// An output has no content before the launch has written it.
+    fn readable(&mut self, place: &Place) {
+        if let Some(buffer) = self.program.buffers.get(place.buffer)
+            && buffer.kind == BufferKind::Output
+        {
+            let message = format!("`%{}` is an output and is read here", buffer.name);
+            self.error(Rule::Types, message);
         }
     }
 
