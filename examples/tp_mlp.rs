@@ -144,7 +144,10 @@ fn run() -> Result<(), Box<dyn Error>> {
         println!("both agree with the plain f32 product");
         Ok(())
     } else {
-        Err(format!("relative error over {TOLERANCE:e}: {h_error:.2e}, {y_error:.2e}").into())
+        let errors = format!("h {h_error:.2e}, y {y_error:.2e}, expected below {TOLERANCE:e}");
+        let hint = "a kernel that computes something else needs another `reference()` in \
+                    examples/support/block.rs";
+        Err(format!("relative error: {errors}; {hint}").into())
     }
 }
 
@@ -202,7 +205,7 @@ fn report(definition: &flux::Definition, [m, n, k]: [usize; 3], error: f64, time
     println!("  error   {error:.2e} relative to f32");
     println!("  time    {time:.2?} per launch");
     println!(
-        "  look    flux show {}:{} --ir | --program | --ptx | --order\n",
+        "  look    cargo run -p flux-cli -- show {}:{} --ir | --program | --ptx | --order\n",
         definition.file, definition.name
     );
 }
