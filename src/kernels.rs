@@ -79,7 +79,6 @@ mod shipped {
     /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m/world, n]` (a row shard).
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
-    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn gemm_rs(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
@@ -93,7 +92,6 @@ mod shipped {
     /// `c: [m/world, n]` (row shards).
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
-    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     pub fn gemm_rs_bias_residual(
         a: &Global<bf16>,
