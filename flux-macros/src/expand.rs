@@ -7,16 +7,21 @@
 use crate::compile::Compiled;
 use crate::model::Model;
 use crate::report;
-use flux_ir::kernel::ParamType;
+use flux_ir::kernel::{Distribution, ParamType};
 use flux_ir::{Consumers, Element, Order, Schedule, Target, Transport};
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::Attribute;
+use syn::ext::IdentExt;
 use syn::parse::Parser;
+use syn::spanned::Spanned;
+use syn::{Attribute, FnArg};
 
 /// `#[flux::kernel]`.
 pub(crate) fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
+    if let Some(refused) = report::too_deep(&item) {
+        return refused;
+    }
     let mut spans = SpanMap::of(item.clone());
     spans.add(args.clone());
     let function: Function = match syn::parse2(item.clone()) {
@@ -37,6 +42,9 @@ pub(crate) fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// `#[schedule(…)]` above `#[flux::kernel]` moves below it; without a kernel it is a mistake.
 pub(crate) fn schedule(args: TokenStream, item: TokenStream) -> TokenStream {
+    if let Some(refused) = report::too_deep(&item) {
+        return refused;
+    }
     let Ok(mut function) = syn::parse2::<Function>(item.clone()) else {
         let message = "`#[schedule(…)]` belongs to a kernel: a function under `#[flux::kernel]`";
         let report = report::error(Span::call_site(), message);
@@ -113,7 +121,8 @@ fn hidden(function: &Function) -> TokenStream {
 fn companion(model: &Model) -> TokenStream {
     let Function { attrs, vis, sig, .. } = &model.function;
     let name = &sig.ident;
-    let name_text = name.to_string();
+    // `r#name` is `name`, here as in Kernel IR.
+    let name_text = model.function.name();
     let docs =
         attrs.iter().filter(|attr| attr.path().is_ident("doc") || attr.path().is_ident("cfg"));
     let cfgs: Vec<_> = attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
@@ -128,7 +137,7 @@ fn companion(model: &Model) -> TokenStream {
                 let mutable = written.then(|| quote!(mut));
                 quote!(& #mutable ::flux::Tensor<#element>)
             }
-            Some(ParamType::Scalar) => quote!(f32),
+            Some(ParamType::Scalar) => quote!(::core::primitive::f32),
             // Reported; until it is mended, callers keep their argument.
             None => quote!(impl ::core::marker::Sized),
         };
@@ -223,7 +232,7 @@ fn element_type(element: Element) -> TokenStream {
     match element {
         Element::Bf16 => quote!(::flux::lang::bf16),
         Element::F16 => quote!(::flux::lang::f16),
-        Element::F32 => quote!(f32),
+        Element::F32 => quote!(::core::primitive::f32),
     }
 }
 
@@ -296,33 +305,72 @@ fn built_in(order: &Order) -> Option<TokenStream> {
 
 /// Tokens do not tell whether `gelu` is the one of the language or another that the file defines
 /// or imports. Two function items have one type only if they are the same function, so rustc
-/// tells, at the user's token.
+/// tells, at the user's token. As much holds for `bf16` and the types of the parameters.
 fn guard(model: &Model) -> Option<TokenStream> {
-    if model.functions.is_empty() {
-        return None;
-    }
-    let checks = model.functions.iter().map(|function| {
-        let name = format_ident!("{function}", span = Span::call_site());
-        let lang = quote!(::flux::lang);
-        let generics = match function.to_string().as_str() {
-            "gemm" => {
-                let operand = quote!(&'static #lang::Global<f32>);
-                Some(quote!(::<f32, #operand, #operand>))
-            }
-            "max" | "min" => Some(quote!(::<#lang::Fragment, #lang::Fragment>)),
-            "cast" => Some(quote!(::<f32>)),
-            _ => None,
-        };
-        quote_spanned! {function.span()=>
-            is_of_the_language(#lang::#name #generics, #function #generics);
+    model.kernel.as_ref()?;
+    let functions = model.functions.iter().map(same_function);
+    let parameters = model.function.sig.inputs.iter().zip(&model.parameters);
+    let parameters = parameters.filter_map(|(input, parameter)| match input {
+        FnArg::Typed(input) => Some(same_type(&input.ty, &language_type(parameter.ty?))),
+        FnArg::Receiver(_) => None,
+    });
+    let casts = model.casts.iter().map(|(written, read)| same_type(written, &element_type(*read)));
+    let has_functions = (!model.functions.is_empty()).then(|| {
+        quote! {
+            fn is_of_the_language<T>(_: T, _: T) {}
         }
     });
     let cfgs = model.function.attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
     Some(quote! {
         #(#cfgs)*
         const _: fn() = || {
-            fn is_of_the_language<T>(_: T, _: T) {}
-            #(#checks)*
+            #has_functions
+            #(#functions)*
+            #(#parameters)*
+            #(#casts)*
         };
     })
+}
+
+fn same_function(written: &syn::Path) -> Option<TokenStream> {
+    let last = &written.segments.last()?.ident;
+    let function = last.unraw().to_string();
+    let name = format_ident!("{function}", span = Span::call_site());
+    let lang = quote!(::flux::lang);
+    let generics = match function.as_str() {
+        "gemm" => {
+            let operand = quote!(&'static #lang::Global<f32>);
+            Some(quote!(::<f32, #operand, #operand>))
+        }
+        "max" | "min" => Some(quote!(::<#lang::Fragment, #lang::Fragment>)),
+        "cast" => Some(quote!(::<f32>)),
+        _ => None,
+    };
+    Some(quote_spanned! {last.span()=>
+        is_of_the_language(#lang::#name #generics, #written #generics);
+    })
+}
+
+fn same_type(written: &syn::Type, read: &TokenStream) -> TokenStream {
+    quote_spanned! {written.span()=>
+        let _: ::core::marker::PhantomData<#read> = ::core::marker::PhantomData::<#written>;
+    }
+}
+
+/// The type of a kernel's parameter, as it was read.
+fn language_type(ty: ParamType) -> TokenStream {
+    match ty {
+        ParamType::Scalar => quote!(::core::primitive::f32),
+        ParamType::Tensor { distribution, element, written } => {
+            let element = element_type(element);
+            let mutable = written.then(|| quote!(mut));
+            let tensor = match distribution {
+                Distribution::Global => quote!(Global),
+                Distribution::Gathered => quote!(Gathered),
+                Distribution::Sharded => quote!(Sharded),
+                Distribution::Scattered => quote!(Scattered),
+            };
+            quote!(& #mutable ::flux::lang::#tensor<#element>)
+        }
+    }
 }

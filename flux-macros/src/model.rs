@@ -2,7 +2,7 @@
 
 use crate::compile::{self, Compiled};
 use crate::order;
-use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule};
+use flux_ir::{Diagnostic, Diagnostics, Element, Kernel, Rule};
 use flux_syntax::{
     Function, ModuleScope, Parameter, ScheduleSyntax, parse_schedules, parse_signature, position,
     read_kernel,
@@ -19,8 +19,10 @@ pub(crate) struct Model {
     pub(crate) schedules: Vec<ScheduleSyntax>,
     /// Kernel IR, where the kernel was understood.
     pub(crate) kernel: Option<Kernel>,
-    /// Functions of the language used by their bare names.
-    pub(crate) functions: Vec<syn::Ident>,
+    /// Functions of the language, as they were written.
+    pub(crate) functions: Vec<syn::Path>,
+    /// Types to which is cast, as they were written and as they were read.
+    pub(crate) casts: Vec<(syn::Type, Element)>,
     /// Compiled kernels, by schedule.
     pub(crate) compiled: Vec<(usize, Compiled)>,
     /// Assertions on tile orders that rustc can run.
@@ -39,12 +41,12 @@ impl Model {
             Vec::new()
         });
         let (parameters, _) = parse_signature(&function);
-        let (kernel, functions) = match read_kernel(&function, scope) {
-            Ok(reading) => (Some(reading.kernel), reading.functions),
+        let (kernel, functions, casts) = match read_kernel(&function, scope) {
+            Ok(reading) => (Some(reading.kernel), reading.functions, reading.casts),
             Err(found) => {
                 // rustc parses the body as well, and says so better.
                 errors.0.extend(found.0.into_iter().filter(|error| error.rule != Rule::Syntax));
-                (None, Vec::new())
+                (None, Vec::new(), Vec::new())
             }
         };
         if schedules.is_empty() {
@@ -62,6 +64,7 @@ impl Model {
             schedules,
             kernel,
             functions,
+            casts,
             compiled: Vec::new(),
             assertions,
             errors,

@@ -9,6 +9,9 @@ use quote::{ToTokens, quote};
 
 /// The module again, with its kernels expanded.
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
+    if let Some(refused) = report::too_deep(&item) {
+        return refused;
+    }
     let spans = SpanMap::of(item.clone());
     let module: Module = match syn::parse2(item.clone()) {
         Ok(module) => module,

@@ -15,6 +15,12 @@ pub(crate) fn errors(found: &Diagnostics, spans: &SpanMap, otherwise: Span) -> T
     found.0.iter().map(error).collect()
 }
 
+/// What an item becomes that is nested too deep to be parsed.
+pub(crate) fn too_deep(item: &TokenStream) -> Option<TokenStream> {
+    let token = flux_syntax::too_deep(item.clone())?;
+    Some(error(token, "this is nested too deep to be read\nhelp: name the parts: `let x = …;`"))
+}
+
 /// An error of rustc at `span`.
 pub(crate) fn error(span: Span, message: &str) -> TokenStream {
     quote_spanned!(span=> ::core::compile_error! { #message })

@@ -1,7 +1,8 @@
 //! The kernels of a whole source text, for tools that have no macro expansion at hand.
 
 use crate::body::parse_kernel;
-use crate::function::{Function, is_attribute};
+use crate::function::{Function, is_attribute, text_of_name};
+use crate::limits::{nested_too_deep, too_deep};
 use crate::module::ModuleScope;
 use crate::position::at;
 use crate::schedule::{ScheduleSyntax, parse_schedules};
@@ -23,9 +24,14 @@ pub struct FileKernel {
 /// Every `#[flux::kernel]`, and every `#[kernel]` of a `#[flux::module]`, in order.
 ///
 /// # Errors
-/// [`Rule::Syntax`] where `source` is no Rust. What is wrong with one kernel is in that kernel's
+/// [`Rule::Syntax`] where `source` is no Rust, [`Rule::Language`] where it is nested too deep to be
+/// parsed. What is wrong with one kernel is in that kernel's
 /// entry.
 pub fn read_file(source: &str) -> Result<Vec<FileKernel>, Diagnostics> {
+    // Text that is not even tokens is reported by the parser.
+    if let Some(token) = source.parse().ok().and_then(too_deep) {
+        return Err(nested_too_deep(at(token)).into());
+    }
     let file = syn::parse_file(source)
         .map_err(|error| Diagnostic::new(Rule::Syntax, at(error.span()), error.to_string()))?;
     let mut finder = Finder { path: Vec::new(), scope: ModuleScope::default(), found: Vec::new() };
@@ -44,7 +50,7 @@ impl<'ast> Visit<'ast> for Finder {
         let is_flux = item.attrs.iter().any(|attr| is_attribute(attr, "module"));
         let scope = if is_flux { ModuleScope::of(item) } else { ModuleScope::default() };
         let outer = std::mem::replace(&mut self.scope, scope);
-        self.path.push(item.ident.to_string());
+        self.path.push(text_of_name(&item.ident));
         visit::visit_item_mod(self, item);
         self.path.pop();
         self.scope = outer;

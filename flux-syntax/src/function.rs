@@ -5,6 +5,7 @@
 
 use proc_macro2::{Group, TokenStream};
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Attribute, Block, ItemFn, Signature, Stmt, Visibility};
 
@@ -24,15 +25,20 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function's name.
+    /// The function's name; `r#name` is `name`.
     pub fn name(&self) -> String {
-        self.sig.ident.to_string()
+        text_of_name(&self.sig.ident)
     }
 
     /// Whether an attribute of this name stands on it, with or without a path before the name.
     pub fn has_attribute(&self, name: &str) -> bool {
         self.attrs.iter().any(|attr| is_attribute(attr, name))
     }
+}
+
+/// A name as Rust compares names: `r#name` is `name`.
+pub(crate) fn text_of_name(name: &syn::Ident) -> String {
+    name.unraw().to_string()
 }
 
 /// Whether `attr` is `#[name]` or `#[path::name]`.

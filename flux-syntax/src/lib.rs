@@ -13,13 +13,16 @@
 //! | `#[schedule(…)]` | `schedule.rs` |
 //! | `#[flux::module]`: constants and helper functions | `module.rs` |
 //! | a whole source text | `file.rs` |
+//! | what is not read: nested too deep, or perhaps not there | `limits.rs`, `conditional.rs` |
 //! | from a position back to the token | `position.rs` |
 
 #![forbid(unsafe_code)]
 
 mod body;
+mod conditional;
 mod file;
 mod function;
+mod limits;
 mod module;
 mod position;
 mod schedule;
@@ -29,6 +32,7 @@ mod suggest;
 pub use body::{Reading, parse_kernel, read_kernel};
 pub use file::{FileKernel, read_file};
 pub use function::{Function, is_attribute};
+pub use limits::too_deep;
 pub use module::{Module, ModuleItem, ModuleScope};
 pub use position::{SpanMap, position};
 pub use schedule::{OrderSyntax, ScheduleSyntax, parse_schedules};

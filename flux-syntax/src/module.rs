@@ -1,6 +1,9 @@
 //! `#[flux::module]`: what the kernels of a module can see of it.
 
-use crate::function::Function;
+use crate::conditional::condition_on;
+use crate::function::{Function, text_of_name};
+use crate::position::at;
+use flux_ir::Span;
 use proc_macro2::{Group, TokenStream};
 use quote::ToTokens;
 use std::collections::BTreeMap;
@@ -104,7 +107,7 @@ impl Module {
                 ModuleItem::Function(function) => scope.add_function((**function).clone()),
                 ModuleItem::Other(item) => {
                     if let Item::Const(item) = &**item {
-                        scope.constants.insert(item.ident.to_string(), item.clone());
+                        scope.add_constant(item.clone());
                     }
                 }
                 ModuleItem::Unfinished(_) => {}
@@ -120,8 +123,19 @@ pub struct ModuleScope {
     pub(crate) constants: BTreeMap<String, ItemConst>,
     pub(crate) functions: BTreeMap<String, Function>,
     pub(crate) kernels: Vec<String>,
+    /// Names of constants and functions that may mean another item than the one known here.
+    pub(crate) unclear: BTreeMap<String, Unclear>,
     /// Whether a module was seen, for the wording of what to do about an unknown name.
     pub(crate) in_module: bool,
+}
+
+/// Why a name of a module may mean another item.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Unclear {
+    /// There are two of the name; here is the second.
+    Twice(Span),
+    /// rustc decides by this attribute whether the item exists.
+    Conditional(Span),
 }
 
 impl ModuleScope {
@@ -130,9 +144,7 @@ impl ModuleScope {
         let mut scope = ModuleScope { in_module: true, ..ModuleScope::default() };
         for item in item.content.iter().flat_map(|(_, items)| items) {
             match item {
-                Item::Const(item) => {
-                    scope.constants.insert(item.ident.to_string(), item.clone());
-                }
+                Item::Const(item) => scope.add_constant(item.clone()),
                 Item::Fn(item) => scope.add_function(item.clone().into()),
                 _ => {}
             }
@@ -145,11 +157,29 @@ impl ModuleScope {
         self.functions.get(name)
     }
 
+    fn add_constant(&mut self, item: ItemConst) {
+        let name = text_of_name(&item.ident);
+        self.watch(&name, &item.ident, &item.attrs);
+        self.constants.insert(name, item);
+    }
+
     fn add_function(&mut self, function: Function) {
+        let name = function.name();
         if function.has_attribute("kernel") {
-            self.kernels.push(function.name());
+            self.kernels.push(name);
         } else {
-            self.functions.insert(function.name(), function);
+            self.watch(&name, &function.sig.ident, &function.attrs);
+            self.functions.insert(name, function);
+        }
+    }
+
+    /// Notes down what makes the item called `name` unclear.
+    fn watch(&mut self, name: &str, ident: &Ident, attrs: &[Attribute]) {
+        let condition = condition_on(attrs).map(Unclear::Conditional);
+        let known = self.constants.contains_key(name) || self.functions.contains_key(name);
+        let twice = known.then(|| Unclear::Twice(at(ident.span())));
+        if let Some(unclear) = condition.or(twice) {
+            self.unclear.entry(name.to_owned()).or_insert(unclear);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A kernel's signature: what the parameters are.
 
-use crate::function::Function;
+use crate::function::{Function, text_of_name};
 use crate::position::{at, position};
 use crate::suggest::{listed, nearest};
 use flux_ir::kernel::{Distribution, ParamType};
@@ -141,7 +141,7 @@ fn parameter_type(ty: &Type) -> Result<ParamType, Diagnostic> {
 
 fn tensor_type(path: &syn::TypePath, written: bool) -> Result<ParamType, Diagnostic> {
     let segment = path.path.segments.last().expect("a path has a segment");
-    let name = segment.ident.to_string();
+    let name = text_of_name(&segment.ident);
     let span = at(segment.ident.span());
     let Some((_, distribution)) = TENSORS.iter().find(|(tensor, _)| *tensor == name) else {
         let error = language(span, format!("`{}` cannot be a kernel parameter", text_of(path)));
@@ -182,7 +182,12 @@ fn tensor_type(path: &syn::TypePath, written: bool) -> Result<ParamType, Diagnos
 }
 
 /// The element type in `<…>`.
-pub(crate) fn element_of(arguments: &PathArguments) -> Option<Element> {
+fn element_of(arguments: &PathArguments) -> Option<Element> {
+    written_element(arguments).map(|(_, element)| element)
+}
+
+/// The element type in `<…>`, as it was written and as it is read.
+pub(crate) fn written_element(arguments: &PathArguments) -> Option<(&Type, Element)> {
     let PathArguments::AngleBracketed(arguments) = arguments else {
         return None;
     };
@@ -193,7 +198,7 @@ pub(crate) fn element_of(arguments: &PathArguments) -> Option<Element> {
     let Type::Path(path) = strip(ty) else {
         return None;
     };
-    path_name(path)?.parse().ok()
+    Some((ty, path_name(path)?.parse().ok()?))
 }
 
 fn not_a_parameter(ty: &Type) -> Diagnostic {
@@ -210,7 +215,7 @@ fn strip(ty: &Type) -> &Type {
 }
 
 fn path_name(path: &syn::TypePath) -> Option<String> {
-    path.path.segments.last().map(|segment| segment.ident.to_string())
+    path.path.segments.last().map(|segment| text_of_name(&segment.ident))
 }
 
 /// Tokens as a person writes them.

@@ -1,12 +1,17 @@
 //! Calls of functions, helpers and closures.
 
 use super::{Bound, Callable, Closure, Reader};
-use crate::function::Function;
+use crate::conditional::conditions;
+use crate::function::{Function, text_of_name};
+use crate::limits::deep_expression;
+use crate::module::Unclear;
 use crate::position::{at, position};
-use crate::signature::{element_of, text_of};
+use crate::signature::{text_of, written_element};
 use crate::suggest::nearest;
 use flux_ir::kernel::{Binary, Distribution, Lhs, Op, Unary};
 use flux_ir::{Diagnostic, Rule, Span};
+use quote::ToTokens;
+use syn::visit::Visit;
 use syn::{Expr, ExprCall, ExprPath, FnArg, PathArguments};
 
 /// The functions that kernels write by name, besides those of one or two operands.
@@ -38,11 +43,15 @@ impl<'a> Reader<'a> {
     pub(super) fn path(&mut self, path: &'a ExprPath) -> Bound<'a> {
         let segments = &path.path.segments;
         let last = segments.last().expect("a path has a segment");
-        let name = last.ident.to_string();
+        let name = text_of_name(&last.ident);
         let span = at(last.ident.span());
-        let first = segments.first().expect("a path has a segment").ident.to_string();
+        let first = text_of_name(&segments.first().expect("a path has a segment").ident);
         let of_module = segments.len() == 1 || (segments.len() == 2 && first == "self");
         let of_flux = segments.len() > 1 && (first == "flux" || first == "lang");
+        if let Some(qself) = &path.qself {
+            let help = "call a function by its name, or a method on its operand: `x.relu()`";
+            return self.refuse(at(qself.lt_token.span), "a kernel names no traits", help);
+        }
         if segments.len() == 1
             && let Some((_, bound)) = self.names.iter().rev().find(|(known, _)| *known == name)
         {
@@ -50,6 +59,9 @@ impl<'a> Reader<'a> {
         }
         if of_module {
             let scope = self.scope;
+            if let Some(unclear) = scope.unclear.get(&name) {
+                return self.unclear(&name, *unclear, span);
+            }
             if let Some(item) = scope.constants.get(&name) {
                 return self.constant(item, span);
             }
@@ -66,9 +78,12 @@ impl<'a> Reader<'a> {
             }
         }
         if segments.len() == 1 || of_flux {
-            let known = self.functions.contains(&last.ident);
-            if segments.len() == 1 && !known && function_names().any(|function| function == name) {
-                self.functions.push(last.ident.clone());
+            if function_names().any(|function| function == name) {
+                let mut written = path.path.clone();
+                written.segments.iter_mut().for_each(|s| s.arguments = PathArguments::None);
+                if !self.functions.contains(&written) {
+                    self.functions.push(written);
+                }
             }
             if let Some(op) = unary_of(&name) {
                 return Bound::Callable(Callable::Unary(op));
@@ -88,13 +103,38 @@ impl<'a> Reader<'a> {
 
     /// `cast::<T>` names its type; the type itself is not checked where none is written.
     pub(super) fn cast_to(&mut self, arguments: &PathArguments, span: Span) -> Bound<'a> {
-        match element_of(arguments) {
-            Some(element) => Bound::Callable(Callable::Cast(Some(element))),
+        match written_element(arguments) {
+            Some((written, element)) => {
+                if !self.casts.iter().any(|(known, _)| known == written) {
+                    self.casts.push((written.clone(), element));
+                }
+                Bound::Callable(Callable::Cast(Some(element)))
+            }
             None => {
                 let help = "write `cast::<bf16>(x)`; the types are bf16, f16 and f32";
                 self.mistyped(span, "expected an element type to round to", help)
             }
         }
+    }
+
+    /// A name of the module of which rustc may know another item than was read.
+    fn unclear(&mut self, name: &str, unclear: Unclear, span: Span) -> Bound<'a> {
+        let (message, help, place, note) = match unclear {
+            Unclear::Conditional(place) => (
+                format!("rustc decides whether this `{name}` exists after the macro has read it"),
+                "put the `cfg` on whole kernels, each with constants and helpers of its own",
+                place,
+                "its condition",
+            ),
+            Unclear::Twice(place) => (
+                format!("there are two `{name}` in the module"),
+                "give each a name of its own",
+                place,
+                "the second one",
+            ),
+        };
+        let error = Diagnostic::new(Rule::Language, span, message).note(place, note).help(help);
+        self.report(error)
     }
 
     fn unknown(&mut self, path: &str, name: &str, span: Span) -> Bound<'a> {
@@ -329,6 +369,10 @@ impl<'a> Reader<'a> {
                 "one argument for each parameter",
             );
         }
+        if self.closures >= DEEPEST {
+            let help = "a closure is evaluated in place, so it must not call itself";
+            return self.refuse(span, "closures call each other without end", help);
+        }
         let mut names = closure.names.clone();
         for (pattern, (bound, _)) in closure.closure.inputs.iter().zip(args) {
             if let Some(name) = self.parameter_name(pattern) {
@@ -366,6 +410,15 @@ impl<'a> Reader<'a> {
                 return self.report(Diagnostic::new(Rule::Syntax, at, error.to_string()));
             }
         };
+        let deep = deep_expression(|depth| statements.iter().for_each(|s| depth.visit_stmt(s)));
+        if let Some(deep) = deep {
+            return self.report(deep);
+        }
+        let signature = function.sig.to_token_stream();
+        for condition in conditions(signature).into_iter().chain(conditions(function.body.stream()))
+        {
+            self.report(condition);
+        }
         let mut names = Vec::new();
         for (input, (bound, _)) in function.sig.inputs.iter().zip(args) {
             match input {

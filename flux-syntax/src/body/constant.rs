@@ -1,9 +1,14 @@
 //! Literals, and the constants of a module.
 
 use super::{Bound, Reader};
+use crate::conditional::conditions;
+use crate::function::text_of_name;
+use crate::limits::deep_expression;
 use crate::position::{at, position};
 use flux_ir::Span;
 use flux_ir::kernel::Op;
+use quote::ToTokens;
+use syn::visit::Visit;
 use syn::{ItemConst, Lit, Type};
 
 impl<'a> Reader<'a> {
@@ -43,7 +48,7 @@ impl<'a> Reader<'a> {
 
     /// A constant of the module: its expression, evaluated where it is used.
     pub(super) fn constant(&mut self, item: &'a ItemConst, used: Span) -> Bound<'a> {
-        let name = item.ident.to_string();
+        let name = text_of_name(&item.ident);
         let is_f32 = matches!(&*item.ty, Type::Path(path) if path.path.is_ident("f32"));
         if !is_f32 {
             let found = crate::signature::text_of(&item.ty);
@@ -60,6 +65,12 @@ impl<'a> Reader<'a> {
                 format!("`{name}` is defined by itself"),
                 "write a number",
             );
+        }
+        if let Some(deep) = deep_expression(|depth| depth.visit_expr(&item.expr)) {
+            return self.report(deep);
+        }
+        for condition in conditions(item.expr.to_token_stream()) {
+            self.report(condition);
         }
         // The names of the kernel are out of a constant's sight.
         let names = std::mem::take(&mut self.names);

@@ -1,6 +1,9 @@
 //! Expressions.
 
 use super::{Bound, Callable, Closure, Reader};
+use super::{MOST_OPS, MOST_STEPS};
+use crate::function::text_of_name;
+use crate::limits::{EXPRESSIONS, nested_too_deep};
 use crate::position::{at, position};
 use flux_ir::Span;
 use flux_ir::kernel::{Binary, Op, Unary, Value};
@@ -18,8 +21,29 @@ pub(super) fn strip(expr: &Expr) -> &Expr {
 }
 
 impl<'a> Reader<'a> {
-    /// Evaluates an expression.
+    /// Evaluates an expression, as far as the kernel stays within what can be read.
     pub(super) fn expression(&mut self, expr: &'a Expr) -> Bound<'a> {
+        if self.exhausted {
+            return Bound::Broken;
+        }
+        self.steps += 1;
+        if self.steps > MOST_STEPS || self.ops.len() > MOST_OPS {
+            self.exhausted = true;
+            let message = format!("the kernel has more than {MOST_OPS} operations");
+            let help = "helpers are evaluated at each call: name what is used twice, `let x = …;`";
+            return self.refuse(position(expr), message, help);
+        }
+        // Each helper and closure is within the limit by itself; their calls add up.
+        if self.depth >= EXPRESSIONS {
+            return self.report(nested_too_deep(position(expr)));
+        }
+        self.depth += 1;
+        let bound = self.kind_of_expression(expr);
+        self.depth -= 1;
+        bound
+    }
+
+    fn kind_of_expression(&mut self, expr: &'a Expr) -> Bound<'a> {
         let span = position(expr);
         match expr {
             Expr::Paren(inner) => self.expression(&inner.expr),
@@ -265,7 +289,7 @@ impl<'a> Reader<'a> {
                 if let Some(token) = &pattern.mutability {
                     self.assigned(at(token.span));
                 }
-                Some(pattern.ident.to_string())
+                Some(text_of_name(&pattern.ident))
             }
             pattern => {
                 let help = "give each parameter a name";

@@ -2,8 +2,9 @@
 
 use super::call::{binary_of, unary_of};
 use super::{Bound, Callable, Reader, Wait};
+use crate::function::text_of_name;
 use crate::position::{at, position};
-use crate::suggest::did_you_mean;
+use crate::suggest::{did_you_mean, listed};
 use flux_ir::Span;
 use flux_ir::kernel::{Binary, Distribution, Op, ParamId, Unary, Value};
 use syn::{Expr, ExprMethodCall, PathArguments};
@@ -21,6 +22,9 @@ const TENSOR_METHODS: [(&str, &str); 9] = [
     ("tiles", "for tile in c.tiles()"),
 ];
 
+/// The methods of `f32` that mean the same on it as on a tile.
+const NUMBER_METHODS: [&str; 4] = ["max", "min", "exp", "tanh"];
+
 /// The methods of a tensor, by what it is.
 fn methods(distribution: Distribution, written: bool) -> &'static [&'static str] {
     match (distribution, written) {
@@ -35,7 +39,7 @@ fn methods(distribution: Distribution, written: bool) -> &'static [&'static str]
 impl<'a> Reader<'a> {
     pub(super) fn method_call(&mut self, call: &'a ExprMethodCall) -> Bound<'a> {
         let receiver = self.expression(&call.receiver);
-        let name = call.method.to_string();
+        let name = text_of_name(&call.method);
         let span = at(call.method.span());
         match receiver {
             Bound::Tensor(param) => self.tensor_method(param, &name, span, call),
@@ -260,6 +264,12 @@ impl<'a> Reader<'a> {
         call: &'a ExprMethodCall,
     ) -> Bound<'a> {
         let args: Vec<_> = call.args.iter().collect();
+        // On a number, any other method is the user's own, or none.
+        if self.numbers.contains(&x) && !NUMBER_METHODS.contains(&name) {
+            let message = format!("a number has no method `{name}` in a kernel");
+            let help = format!("there are {}", listed(&NUMBER_METHODS));
+            return self.mistyped(span, message, help);
+        }
         if let Some(op) = unary_of(name) {
             if !args.is_empty() {
                 return self.wrong_arity(name, 0, args.len(), span, &format!("x.{name}()"));

@@ -10,7 +10,9 @@ mod expression;
 mod method;
 mod statement;
 
-use crate::function::Function;
+use crate::conditional::conditions;
+use crate::function::{Function, text_of_name};
+use crate::limits::{deep_expression, nested_too_deep, too_deep};
 use crate::module::ModuleScope;
 use crate::position::{at, position};
 use crate::signature::parse_signature;
@@ -19,7 +21,10 @@ use flux_ir::kernel::{
     Binary, Distribution, Kernel, Lhs, Op, OpEntry, Param, ParamId, ParamType, Unary, Value,
 };
 use flux_ir::{Diagnostic, Diagnostics, Element, Rule, Span};
+use quote::ToTokens;
+use std::collections::BTreeSet;
 use std::rc::Rc;
+use syn::visit::Visit;
 use syn::{Expr, ExprClosure, ExprForLoop, Pat, Stmt};
 
 /// Reads a kernel. `scope` holds what it can see besides its own parameters.
@@ -37,9 +42,12 @@ pub fn parse_kernel(function: &Function, scope: &ModuleScope) -> Result<Kernel, 
 pub struct Reading {
     /// The kernel.
     pub kernel: Kernel,
-    /// The functions of the language that it uses by their bare names, once each. Only the
-    /// compiler knows whether these names mean what was taken for granted.
-    pub functions: Vec<syn::Ident>,
+    /// The functions of the language that it uses, once each, as they were written and without
+    /// type arguments. Only the compiler knows whether these names mean what was taken for
+    /// granted.
+    pub functions: Vec<syn::Path>,
+    /// The types to which it casts, as they were written and as they were read, once each.
+    pub casts: Vec<(syn::Type, Element)>,
 }
 
 /// As [`parse_kernel`], with the names it relied on.
@@ -55,9 +63,20 @@ pub fn read_kernel(function: &Function, scope: &ModuleScope) -> Result<Reading, 
             return Err(errors);
         }
     };
+    if let Some(token) = too_deep(function.body.stream()) {
+        errors.push(nested_too_deep(at(token)));
+        return Err(errors);
+    }
+    let deep = deep_expression(|depth| statements.iter().for_each(|s| depth.visit_stmt(s)));
+    if let Some(deep) = deep {
+        errors.push(deep);
+        return Err(errors);
+    }
+    errors.0.extend(conditions(function.sig.to_token_stream()));
+    errors.0.extend(conditions(function.body.stream()));
     let mut reader = Reader { scope, errors, ..Reader::new(scope) };
     for parameter in &parameters {
-        let name = parameter.name.to_string();
+        let name = text_of_name(&parameter.name);
         let bound = match parameter.ty {
             Some(ty) => {
                 let span = at(parameter.name.span());
@@ -73,8 +92,9 @@ pub fn read_kernel(function: &Function, scope: &ModuleScope) -> Result<Reading, 
     }
     let tile_loop = reader.kernel_body(statements, function);
     let functions = std::mem::take(&mut reader.functions);
+    let casts = std::mem::take(&mut reader.casts);
     let kernel = reader.finish(function, tile_loop)?;
-    Ok(Reading { kernel, functions })
+    Ok(Reading { kernel, functions, casts })
 }
 
 /// What a name or an expression stands for.
@@ -133,11 +153,27 @@ struct Reader<'a> {
     /// Helper functions being evaluated.
     inlining: Vec<String>,
     /// Closures being evaluated.
-    closures: u32,
+    closures: usize,
     waits: Vec<Wait>,
-    /// Functions of the language used by their bare names.
-    functions: Vec<syn::Ident>,
+    /// Functions of the language that were used, as they were written.
+    functions: Vec<syn::Path>,
+    /// Types to which is cast.
+    casts: Vec<(syn::Type, Element)>,
+    /// Values that are numbers to rustc, not tiles.
+    numbers: BTreeSet<Value>,
+    /// Expressions being evaluated.
+    depth: usize,
+    /// Expressions evaluated.
+    steps: usize,
+    /// Whether the kernel has been given up as too large.
+    exhausted: bool,
 }
+
+/// Operations of a kernel: helpers that call helpers twice grow exponentially.
+const MOST_OPS: usize = 4096;
+
+/// Expressions evaluated for a kernel, those that yield no operation included.
+const MOST_STEPS: usize = 16 * MOST_OPS;
 
 impl<'a> Reader<'a> {
     fn new(scope: &'a ModuleScope) -> Self {
@@ -151,6 +187,11 @@ impl<'a> Reader<'a> {
             closures: 0,
             waits: Vec::new(),
             functions: Vec::new(),
+            casts: Vec::new(),
+            numbers: BTreeSet::new(),
+            depth: 0,
+            steps: 0,
+            exhausted: false,
         }
     }
 
@@ -189,7 +230,24 @@ impl<'a> Reader<'a> {
         {
             wait.used = true;
         }
-        self.ops.push(OpEntry { op, span })
+        let number = match op {
+            Op::Const(_) | Op::Scalar { .. } => true,
+            Op::Unary { x, .. } => self.numbers.contains(&x),
+            Op::Binary { x, y, .. } => self.numbers.contains(&x) && self.numbers.contains(&y),
+            Op::Wait { .. }
+            | Op::Gemm { .. }
+            | Op::Cols { .. }
+            | Op::Rows { .. }
+            | Op::Load { .. }
+            | Op::Cast { .. }
+            | Op::Reduce { .. }
+            | Op::Store { .. } => false,
+        };
+        let value = self.ops.push(OpEntry { op, span });
+        if number {
+            self.numbers.insert(value);
+        }
+        value
     }
 
     fn name_of(&self, param: ParamId) -> String {
@@ -267,7 +325,7 @@ impl<'a> Reader<'a> {
         let output = self.tiles_of(&tile_loop.expr);
         let depth = self.names.len();
         match &*tile_loop.pat {
-            Pat::Ident(pattern) => self.names.push((pattern.ident.to_string(), Bound::Tile)),
+            Pat::Ident(pattern) => self.names.push((text_of_name(&pattern.ident), Bound::Tile)),
             Pat::Wild(_) => {}
             pattern => {
                 let span = position(pattern);

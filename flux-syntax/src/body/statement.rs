@@ -1,6 +1,7 @@
 //! Statements and blocks.
 
 use super::{Bound, Reader};
+use crate::function::text_of_name;
 use crate::position::{at, position};
 use syn::{Block, Expr, Local, Pat, Stmt};
 
@@ -75,7 +76,7 @@ impl<'a> Reader<'a> {
                     );
                     self.refuse(at(token.span), "values are never assigned", help);
                 }
-                Some(pattern.ident.to_string())
+                Some(text_of_name(&pattern.ident))
             }
             Pat::Wild(_) => None,
             pattern => {
