@@ -254,3 +254,25 @@ fn the_struct_has_a_debug_form_and_loads() -> Result<(), flux::Error> {
     })?;
     Ok(())
 }
+
+#[test]
+fn raw_names_and_full_paths() -> Result<(), flux::Error> {
+    #[flux::kernel]
+    #[schedule(host, tile = (32, 32, 32))]
+    fn r#fn(r#in: &Global<f32>, b: &flux::lang::Global<f32>, c: &mut Global<f32>, r#box: f32) {
+        for tile in c.tiles() {
+            let acc = flux::lang::gemm(r#in, b.t(), tile);
+            let r#acc = acc * r#box;
+            c.store(tile, ::flux::lang::relu(acc).cast::<flux::lang::bf16>());
+        }
+    }
+    assert_eq!(r#fn::definition().name, "fn");
+    let results = World::host(1)?.run(|rank| {
+        let (a, b) = (rank.tensor(1, 1, &[3.0_f32])?, rank.tensor(1, 1, &[5.0_f32])?);
+        let mut c = rank.zeros::<f32>(1, 1)?;
+        r#fn::load(rank)?.launch(&a, &b, &mut c, 2.0)?;
+        c.to_vec()
+    })?;
+    assert_eq!(results, [[30.0]]);
+    Ok(())
+}
