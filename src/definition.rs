@@ -1,5 +1,7 @@
 //! What the macro embeds of a kernel.
 
+use crate::error::Error;
+use crate::source::rejected;
 use flux_ir::{Kernel, Schedule};
 
 /// A kernel as compiled into the program: its Kernel IR, its schedules, and the PTX of each.
@@ -48,7 +50,7 @@ impl Definition {
     ///
     /// # Errors
     /// Only where macro and library are of different versions.
-    pub fn kernel(&self) -> Result<Kernel, flux_ir::Diagnostics> {
-        self.text.parse()
+    pub fn kernel(&self) -> Result<Kernel, Error> {
+        self.text.parse().map_err(rejected(self))
     }
 }

@@ -41,7 +41,7 @@ impl Source {
         if let Some(schedule) = schedule {
             counts(schedule).map_err(rejected(definition))?;
         }
-        let kernel = definition.kernel().map_err(rejected(definition))?;
+        let kernel = definition.kernel()?;
         let usage = usage::infer(&kernel).map_err(rejected(definition))?;
         let rows_are_known = problem::rows_are_known(&kernel, &usage);
         let family = if host {

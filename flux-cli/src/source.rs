@@ -64,7 +64,7 @@ pub(crate) fn library() -> Vec<Source> {
     let sources = flux::kernels::all().into_iter().map(|definition| Source {
         name: definition.name.into(),
         file: None,
-        kernel: definition.kernel(),
+        kernel: definition.text.parse(),
         schedules: Ok((definition.schedules)()),
     });
     sources.collect()

@@ -16,7 +16,7 @@ fn a_schedule_that_does_not_fit_its_target_is_refused_with_both_numbers() {
     // Six stages of operands take 294912 bytes; barriers and the epilogue take the rest.
     let (before, rest) = says.split_once("stages = 6 needs ").expect("the sentence");
     let (bytes, after) = rest.split_once(' ').expect("a number");
-    assert_eq!(before, "error[resources]: ");
+    assert_eq!(before, "kernel `gemm_rs` is rejected\nerror[resources]: ");
     assert!(bytes.parse::<u32>().is_ok_and(|bytes| (294_912..320_000).contains(&bytes)));
     assert!(after.starts_with("bytes of shared memory, sm_90a has 232448\n"), "{says}");
     // Threads of the host have no shared memory.
