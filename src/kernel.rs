@@ -36,6 +36,8 @@ struct Instance {
     launch: Launch,
     member: usize,
     place: Place,
+    /// Held while a launch is numbered and handed over: threads that launch at once queue.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl Loaded {
             None => self.prepare(extents)?,
         };
         let member = &self.source.family[instance.member];
+        let _turn = instance.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match &instance.place {
             Place::Empty => Ok(()),
             Place::Host(workspace) => self.launch_on_host(member, instance.launch, workspace, args),
@@ -146,7 +149,7 @@ impl Loaded {
         let shape = problem::shape(&source.kernel, &source.usage, &all)?;
         let instance = if shape.m == 0 || shape.n == 0 {
             let launch = Launch { shape, world: self.shared.size, ctas: 1 };
-            Instance { launch, member: 0, place: Place::Empty }
+            Instance { launch, member: 0, place: Place::Empty, turn: Mutex::default() }
         } else if shape.k == 0 {
             return Err(Error::EmptyReduction);
         } else {
@@ -171,7 +174,8 @@ impl Loaded {
                     checked.map_err(rejected(self.source.definition))?;
                     Ok(Workspace::new(&member.verified, launch)?)
                 })?;
-                Ok(Instance { launch, member: 0, place: Place::Host(workspace) })
+                let place = Place::Host(workspace);
+                Ok(Instance { launch, member: 0, place, turn: Mutex::default() })
             }
             Backend::Gpu(gpu) => {
                 let (member, launch) = gpu.choose(&self.source, shape, self.shared.size)?;
@@ -187,7 +191,8 @@ impl Loaded {
                 let instance =
                     gpu.instance(&self.source, member, launch, rank, workspace, limit)?;
                 self.meeting.barrier("prepared")?;
-                Ok(Instance { launch, member, place: Place::Gpu(instance) })
+                let place = Place::Gpu(instance);
+                Ok(Instance { launch, member, place, turn: Mutex::default() })
             }
         }
     }

@@ -228,9 +228,8 @@ fn a_kernel_that_outlives_its_run_says_so() -> Result<(), Error> {
 }
 
 #[test]
-fn a_rank_launches_one_at_a_time() -> Result<(), Error> {
-    // Both threads launch again and again; each launch gives the right result, or says that
-    // the other one is running.
+fn launches_of_two_threads_queue() -> Result<(), Error> {
+    // Both threads launch again and again; each launch gives the right result.
     let mut world = World::host(1)?.ranks();
     let rank = world.remove(0);
     let kernel = gemm_bf16::load(&rank)?;
@@ -238,9 +237,8 @@ fn a_rank_launches_one_at_a_time() -> Result<(), Error> {
     std::thread::scope(|scope| {
         let work = || {
             for _ in 0..20 {
-                if let Err(error) = multiply(&rank, &kernel, [40, 40, 40]) {
-                    assert!(error.to_string().contains("is still running"), "{error}");
-                }
+                let outcome = multiply(&rank, &kernel, [40, 40, 40]);
+                assert!(outcome.is_ok(), "{outcome:?}");
             }
         };
         let threads = [scope.spawn(work), scope.spawn(work)];
