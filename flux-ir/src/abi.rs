@@ -3,7 +3,6 @@
 //! Code generation and the driver of a launch both derive this from the Program, so the order of
 //! parameters and the sizes are written once.
 
-use crate::arena::Handle;
 use crate::element::Element;
 use crate::program::{
     Agent, BufferId, Engine, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId,
@@ -276,11 +275,6 @@ impl SharedMap {
     pub const fn full(&self) -> u32 {
         self.barriers
     }
-}
-
-/// The index of `handle`, for messages.
-pub fn index_of(handle: impl Handle) -> u32 {
-    handle.index() as u32
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! From tensors to what a kernel takes: tensor maps and words, in the order of its ABI.
 
 use super::instance::{GpuInstance, STATE_STRIDE};
+use super::workspace::SymmetricBuffer;
 use crate::error::Error;
 use crate::source::{Member, Source};
 use crate::tensor::{Arg, Data};
 use flux_ir::Element;
 use flux_ir::abi::{MapParam, Word};
 use flux_ir::arena::Handle;
-use flux_ir::eval::RankView;
 use flux_ir::kernel::ParamType;
 use flux_ir::program::{BufferId, BufferKind, Program, Sym};
 use flux_runtime::{Device, DeviceBuffer, ElementKind, Rows, Span, Stream, Tensor2d, TensorMap};
@@ -106,9 +106,8 @@ impl GpuInstance {
             Some(symmetric) => {
                 let heap = self.workspace.heaps.device(self.rank)?.address();
                 let plane = u64::from(map.plane) * symmetric.plane_bytes;
-                let view = RankView::definitions(program, self.launch, self.rank);
-                let cols = view.extent(map.buffer).cols;
-                (heap + symmetric.offset + plane, symmetric.rows, cols, symmetric.pitch_bytes)
+                let SymmetricBuffer { offset, rows, cols, pitch_bytes, .. } = symmetric;
+                (heap + offset + plane, rows, cols, pitch_bytes)
             }
             None => {
                 let operand = self.operand(operands, map.buffer)?;

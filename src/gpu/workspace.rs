@@ -21,6 +21,7 @@ pub(crate) struct GpuWorkspace {
 pub(crate) struct SymmetricBuffer {
     pub(crate) offset: u64,
     pub(crate) rows: u64,
+    pub(crate) cols: u64,
     pub(crate) pitch_bytes: u64,
     pub(crate) plane_bytes: u64,
 }
@@ -61,7 +62,8 @@ impl Gpu {
                     let pitch_bytes = row_bytes.next_multiple_of(128);
                     let plane_bytes = pitch_bytes * extent.rows;
                     let offset = device.place(plane_bytes * extent.planes)?;
-                    Some(SymmetricBuffer { offset, rows: extent.rows, pitch_bytes, plane_bytes })
+                    let (rows, cols) = (extent.rows, extent.cols);
+                    Some(SymmetricBuffer { offset, rows, cols, pitch_bytes, plane_bytes })
                 }
             });
         }
