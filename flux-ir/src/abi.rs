@@ -231,7 +231,7 @@ fn words(program: &Program) -> Vec<Word> {
     for (id, buffer) in program.buffers.iter() {
         words.extend([Word::Address(id), Word::Pitch(id)]);
         match buffer.kind {
-            BufferKind::Input => {}
+            BufferKind::Input | BufferKind::Exposed => {}
             BufferKind::Output => words.push(Word::Aligned(id)),
             BufferKind::Symmetric => {
                 words.extend([Word::PlaneBytes(id), Word::BufferOffset(id), Word::Aligned(id)]);

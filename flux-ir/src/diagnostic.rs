@@ -33,6 +33,34 @@ pub enum Rule {
     NeverWritten,
     /// A Program names what it does not declare, or leaves the bounds of a buffer.
     Bounds,
+    /// A wait can end before all raises it stands for have happened.
+    CountNotExact,
+    /// A counter or an epoch means something else after 32 bits have wrapped.
+    CounterWrap,
+    /// Data is put to a peer that is never told.
+    PutNotSignalled,
+    /// A signal is raised before the put it stands for is performed.
+    PutNotPerformed,
+    /// A signal or a wait does not reach who is at the other end.
+    ScopeTooNarrow,
+    /// A bulk load has no proxy fence between it and the wait for what it loads.
+    MissingProxyFence,
+    /// Data is read that may not have been written yet.
+    ReadBeforeArrival,
+    /// Data is overwritten that may not have been read yet.
+    OverwriteBeforeRead,
+    /// Two writes of one element have no order.
+    UnorderedWrites,
+    /// A sum over ranks does not take each rank's contribution once.
+    SumNotExact,
+    /// Waits derive from another tile order than the tile at hand.
+    OrderDiffers,
+    /// A launch ends while a peer may still read its tensors.
+    ExitBeforeRead,
+    /// CTAs that wait for each other do not fit the device at once.
+    Residency,
+    /// Ranks launch with different parameters.
+    LaunchDiffers,
 }
 
 impl Rule {
@@ -69,6 +97,20 @@ impl Rule {
             Rule::WrittenTwice => "written-twice",
             Rule::NeverWritten => "never-written",
             Rule::Bounds => "bounds",
+            Rule::CountNotExact => "count-not-exact",
+            Rule::CounterWrap => "counter-wrap",
+            Rule::PutNotSignalled => "put-not-signalled",
+            Rule::PutNotPerformed => "put-not-performed",
+            Rule::ScopeTooNarrow => "scope-too-narrow",
+            Rule::MissingProxyFence => "missing-proxy-fence",
+            Rule::ReadBeforeArrival => "read-before-arrival",
+            Rule::OverwriteBeforeRead => "overwrite-before-read",
+            Rule::UnorderedWrites => "unordered-writes",
+            Rule::SumNotExact => "sum-not-exact",
+            Rule::OrderDiffers => "order-differs",
+            Rule::ExitBeforeRead => "exit-before-read",
+            Rule::Residency => "residency",
+            Rule::LaunchDiffers => "launch-differs",
         }
     }
 }

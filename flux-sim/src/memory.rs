@@ -87,7 +87,9 @@ impl<'a> Memory<'a> {
         }
         for (id, buffer) in program.buffers.iter() {
             let (bound, what) = match buffer.kind {
-                BufferKind::Input => (memory.inputs[id.index()].is_some(), "input"),
+                BufferKind::Input | BufferKind::Exposed => {
+                    (memory.inputs[id.index()].is_some(), "input")
+                }
                 BufferKind::Output => (memory.outputs[id.index()].is_some(), "output"),
                 BufferKind::Symmetric => (true, "buffer"),
             };
@@ -109,7 +111,7 @@ impl<'a> Memory<'a> {
     ) -> Result<usize, Error> {
         let rank = self.rank;
         let what = match kind {
-            BufferKind::Input => "input",
+            BufferKind::Input | BufferKind::Exposed => "input",
             BufferKind::Output => "output",
             BufferKind::Symmetric => "buffer",
         };
@@ -162,8 +164,10 @@ impl<'a> Memory<'a> {
         let index = buffer.index();
         let store = match declared.kind {
             BufferKind::Symmetric => self.workspace.sheet(*on, *buffer).map(Store::Symmetric),
-            BufferKind::Input | BufferKind::Output if *on != self.rank => None,
-            BufferKind::Input => self.inputs[index].map(Store::Input),
+            BufferKind::Input | BufferKind::Exposed | BufferKind::Output if *on != self.rank => {
+                None
+            }
+            BufferKind::Input | BufferKind::Exposed => self.inputs[index].map(Store::Input),
             BufferKind::Output => self.outputs[index].as_ref().map(Store::Output),
         };
         let Some(store) = store else {

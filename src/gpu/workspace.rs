@@ -54,7 +54,7 @@ impl Gpu {
         let mut buffers = Vec::new();
         for (id, buffer) in program.buffers.iter() {
             buffers.push(match buffer.kind {
-                BufferKind::Input | BufferKind::Output => None,
+                BufferKind::Input | BufferKind::Exposed | BufferKind::Output => None,
                 BufferKind::Symmetric => {
                     let extent = view.extent(id);
                     // Rows begin where a TMA box may begin, and where a store fills whole sectors.

@@ -243,7 +243,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     element: self.program.buffers[place.buffer].element,
                     access: match self.program.buffers[place.buffer].kind {
                         BufferKind::Symmetric => Access::Workspace,
-                        BufferKind::Input | BufferKind::Output => Access::Plain,
+                        BufferKind::Input | BufferKind::Exposed | BufferKind::Output => {
+                            Access::Plain
+                        }
                     },
                 };
                 let values = self.matrix(&matrix, slab);

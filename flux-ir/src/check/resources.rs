@@ -3,7 +3,7 @@
 use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
-use crate::program::{Engine, Op, Program, Stmt, Update};
+use crate::program::{BufferKind, Engine, Op, Program, Stmt, Update};
 use crate::schedule::Consumers;
 use crate::span::Span;
 use crate::target::Target;
@@ -42,6 +42,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
         swizzle(program, element, found);
     }
     copy_signals(program, found);
+    exposed(program, found);
     rows(program, found);
     columns(program, found);
     accumulators(program, span, found);
@@ -85,6 +86,17 @@ fn copy_signals(program: &Program, found: &mut Diagnostics) {
                 );
             }
         }
+    }
+}
+
+/// Tensors of the caller lie in memory that peers cannot reach.
+fn exposed(program: &Program, found: &mut Diagnostics) {
+    for buffer in program.buffers.values().filter(|b| b.kind == BufferKind::Exposed) {
+        let message = format!("sm_90a has no tensors that peers read, found `%{}`", buffer.name);
+        found.push(
+            Diagnostic::new(Rule::Resources, buffer.span, message)
+                .help("copy it into a symmetric buffer first"),
+        );
     }
 }
 

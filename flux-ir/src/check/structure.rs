@@ -296,7 +296,7 @@ impl<'p> Checker<'p> {
 
     fn written(&mut self, buffer: BufferId) {
         if let Some(buffer) = self.program.buffers.get(buffer)
-            && buffer.kind == BufferKind::Input
+            && matches!(buffer.kind, BufferKind::Input | BufferKind::Exposed)
         {
             self.error(Rule::Types, format!("the input `%{}` is written", buffer.name));
         }
@@ -362,7 +362,8 @@ impl<'p> Checker<'p> {
             );
             self.error(Rule::Bounds, message);
         }
-        if matches!(place.at, At::Peer(_)) && buffer.kind != BufferKind::Symmetric {
+        let reachable = matches!(buffer.kind, BufferKind::Symmetric | BufferKind::Exposed);
+        if matches!(place.at, At::Peer(_)) && !reachable {
             let message = format!("`%{}` is not symmetric: no peer can reach it", buffer.name);
             self.error(Rule::Types, message);
         }

@@ -59,6 +59,8 @@ impl fmt::Display for ValueId {
 pub enum BufferKind {
     /// A tensor of the launch that is read.
     Input,
+    /// A tensor of the launch that is read, by peers too: its owner may change it between launches.
+    Exposed,
     /// A tensor of the launch that is written.
     Output,
     /// Workspace of the kernel instance at the same offset on every rank.
@@ -70,6 +72,7 @@ impl BufferKind {
     pub const fn name(self) -> &'static str {
         match self {
             BufferKind::Input => "in",
+            BufferKind::Exposed => "exposed",
             BufferKind::Output => "out",
             BufferKind::Symmetric => "symmetric",
         }

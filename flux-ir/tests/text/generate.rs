@@ -242,7 +242,8 @@ where
 }
 
 fn buffer() -> impl Strategy<Value = Buffer> {
-    let kinds = vec![BufferKind::Input, BufferKind::Output, BufferKind::Symmetric];
+    let kinds =
+        vec![BufferKind::Input, BufferKind::Exposed, BufferKind::Output, BufferKind::Symmetric];
     let first_row = prop_oneof![Just(Expr::Int(0)), expr()];
     (select(kinds), element(), vec(expr(), 0..3), expr(), first_row, expr(), span()).prop_map(
         |(kind, element, planes, rows, first_row, cols, span)| Buffer {

@@ -126,7 +126,8 @@ impl Reader {
         let Ok([rows, cols]) = <[Expr; 2]>::try_from(extents) else {
             return self.cursor.error("expected rows and columns `[rows, cols]`");
         };
-        let kinds = [BufferKind::Input, BufferKind::Output, BufferKind::Symmetric];
+        let kinds =
+            [BufferKind::Input, BufferKind::Exposed, BufferKind::Output, BufferKind::Symmetric];
         let kind = self.cursor.choice("a kind of buffer", &kinds, BufferKind::name)?;
         let first_row =
             if self.cursor.take_word("first_row") { self.expr()? } else { Expr::Int(0) };
