@@ -5,6 +5,7 @@
 //!
 //! Index arithmetic is total: a quotient or remainder by zero is 0, a step below 1 counts as 1.
 
+mod fold;
 mod walk;
 
 pub use walk::AgentRun;
@@ -12,10 +13,11 @@ pub use walk::AgentRun;
 use crate::arena::Handle;
 use crate::order::OrderError;
 use crate::program::{
-    AgentId, BinOp, BufferId, Completion, Cond, Expr, Program, Scope, SignalId, Stmt, Sym, TableId,
-    ValueId,
+    AgentId, BufferId, Completion, Expr, Program, Scope, SignalId, Stmt, Sym, TableId, ValueId,
 };
 use crate::tile::{Grid, Ranks, Shape};
+use fold::{Code, Folder, Inputs};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The numbers of one launch that all ranks share.
@@ -41,6 +43,8 @@ pub struct RankView<'p> {
     /// Values of the Program's definitions, by variable; others are 0.
     vars: Vec<i64>,
     tables: Vec<Vec<[u32; 4]>>,
+    /// Body and exit of each agent.
+    agents: Vec<[Vec<Code<'p>>; 2]>,
 }
 
 /// The extents of a buffer on one rank.
@@ -113,7 +117,7 @@ pub enum Action {
     /// transposed.
     Mainloop {
         /// One per accumulator.
-        products: Vec<(Region, Region, bool)>,
+        products: SmallVec<[(Region, Region, bool); 1]>,
     },
     /// Writes the part of the current tile that lies in `to`.
     Store {
@@ -158,6 +162,8 @@ pub enum Action {
 pub struct Event<'p> {
     /// The statement.
     pub stmt: &'p Stmt,
+    /// Its number among [`Program::statements`].
+    pub number: u32,
     /// The tile the agent is at: rows and columns of the whole output. Empty before the first.
     pub tile: TileRange,
     /// What is done.
@@ -186,15 +192,15 @@ impl<'p> RankView<'p> {
         for table in program.tables.values() {
             let tiles = table.order.table(&grid, ranks)?;
             let mut vars = view.vars.clone();
+            let folder = Folder::new(program, launch, rank);
+            let [first, second] = [&table.fields[0], &table.fields[1]].map(|f| folder.expr(f));
             let rows = tiles.into_iter().map(|tile| {
                 vars[table.m.index()] = tile.m.into();
                 vars[table.n.index()] = tile.n.into();
-                let scope = Scoped { view: &view, vars: &vars, cta: 0, epoch: 0 };
-                let [first, second] = &table.fields;
-                [tile.m, tile.n, clamp(scope.eval(first)), clamp(scope.eval(second))]
+                let inputs = Inputs { vars: &vars, cta: 0, epoch: 0 };
+                [tile.m, tile.n, clamp(first.eval(inputs)), clamp(second.eval(inputs))]
             });
-            let rows = rows.collect();
-            view.tables.push(rows);
+            view.tables.push(rows.collect());
         }
         Ok(view)
     }
@@ -202,12 +208,9 @@ impl<'p> RankView<'p> {
     /// Evaluates definitions alone: enough for extents, and for agents that read no table. Every
     /// table is empty.
     pub fn definitions(program: &'p Program, launch: Launch, rank: u32) -> Self {
-        let vars = vec![0; program.vars.len()];
-        let mut view = RankView { program, launch, rank, vars, tables: Vec::new() };
-        for (var, value) in &program.lets {
-            view.vars[var.index()] = view.constant(value);
-        }
-        view
+        let folder = Folder::new(program, launch, rank);
+        let vars = folder.values();
+        RankView { program, launch, rank, vars, tables: Vec::new(), agents: folder.agents() }
     }
 
     /// The rows of a table, in the order of the schedule: m, n and the two fields.
@@ -217,7 +220,26 @@ impl<'p> RankView<'p> {
 
     /// An expression of symbols and definitions alone.
     pub fn constant(&self, expr: &Expr) -> i64 {
-        Scoped { view: self, vars: &self.vars, cta: 0, epoch: 0 }.eval(expr)
+        self.constant_on(self.rank, expr)
+    }
+
+    /// An expression of symbols and definitions alone, with another rank's number for the own.
+    fn constant_on(&self, rank: u32, expr: &Expr) -> i64 {
+        let of = |expr| self.constant_on(rank, expr);
+        match expr {
+            Expr::Int(value) => *value,
+            Expr::Var(var) => self.vars[var.index()],
+            Expr::Sym(sym) => i64::from(match sym {
+                Sym::M => self.launch.shape.m,
+                Sym::N => self.launch.shape.n,
+                Sym::K => self.launch.shape.k,
+                Sym::World => self.launch.world,
+                Sym::Rank => rank,
+                Sym::Ctas => self.launch.ctas,
+                Sym::Epoch | Sym::Cta => 0,
+            }),
+            Expr::Bin(op, a, b) => fold::apply(*op, of(a), of(b)),
+        }
     }
 
     /// The number of signals in an array.
@@ -239,80 +261,17 @@ impl<'p> RankView<'p> {
     /// The row of the whole tensor that the part of `buffer` on `rank` begins with.
     pub fn first_row(&self, buffer: BufferId, rank: u32) -> u32 {
         let first = &self.program.buffers[buffer].first_row;
-        clamp(self.constant(&first.substitute(Sym::Rank, &Expr::from(rank))))
+        clamp(self.constant_on(rank, first))
     }
 
     /// What `agent` does in the launch numbered `epoch`, on CTA `cta` (0 for a copy engine).
     pub fn agent(&self, agent: AgentId, cta: u32, epoch: u32) -> AgentRun<'_, 'p> {
-        AgentRun::new(self, &self.program.agents[agent].body, cta, epoch)
+        AgentRun::new(self, &self.agents[agent.index()][0], cta, epoch)
     }
 
     /// What the last CTA of `agent` does when all are through.
     pub fn exit(&self, agent: AgentId, epoch: u32) -> AgentRun<'_, 'p> {
-        AgentRun::new(self, &self.program.agents[agent].exit, 0, epoch)
-    }
-}
-
-/// A view with the variables of one agent.
-struct Scoped<'a, 'p> {
-    view: &'a RankView<'p>,
-    vars: &'a [i64],
-    cta: u32,
-    epoch: u32,
-}
-
-impl Scoped<'_, '_> {
-    fn eval(&self, expr: &Expr) -> i64 {
-        match expr {
-            Expr::Int(value) => *value,
-            Expr::Var(var) => self.vars[var.index()],
-            Expr::Sym(sym) => i64::from(match sym {
-                Sym::M => self.view.launch.shape.m,
-                Sym::N => self.view.launch.shape.n,
-                Sym::K => self.view.launch.shape.k,
-                Sym::World => self.view.launch.world,
-                Sym::Rank => self.view.rank,
-                Sym::Epoch => self.epoch,
-                Sym::Cta => self.cta,
-                Sym::Ctas => self.view.launch.ctas,
-            }),
-            Expr::Bin(op, a, b) => {
-                let (a, b) = (self.operand(a), self.operand(b));
-                match op {
-                    // Division of 32-bit words takes a fraction of the time.
-                    BinOp::Div if (a | b) >> 32 == 0 && b != 0 => (a as u32 / b as u32).into(),
-                    BinOp::Rem if (a | b) >> 32 == 0 && b != 0 => (a as u32 % b as u32).into(),
-                    BinOp::Add => a.saturating_add(b),
-                    BinOp::Sub => a.saturating_sub(b),
-                    BinOp::Mul => a.saturating_mul(b),
-                    BinOp::Div => a.checked_div_euclid(b).unwrap_or(0),
-                    BinOp::CeilDiv => {
-                        a.saturating_add(b.saturating_sub(1)).checked_div_euclid(b).unwrap_or(0)
-                    }
-                    BinOp::Rem => a.checked_rem_euclid(b).unwrap_or(0),
-                    BinOp::Min => a.min(b),
-                    BinOp::Max => a.max(b),
-                }
-            }
-        }
-    }
-
-    /// [`Scoped::eval`], without a call where the operand is a leaf.
-    #[inline(always)]
-    fn operand(&self, expr: &Expr) -> i64 {
-        match expr {
-            Expr::Int(value) => *value,
-            Expr::Var(var) => self.vars[var.index()],
-            Expr::Sym(_) | Expr::Bin(..) => self.eval(expr),
-        }
-    }
-
-    fn holds(&self, cond: &Cond) -> bool {
-        match cond {
-            Cond::Eq(a, b) => self.eval(a) == self.eval(b),
-            Cond::Ne(a, b) => self.eval(a) != self.eval(b),
-            Cond::Lt(a, b) => self.eval(a) < self.eval(b),
-        }
+        AgentRun::new(self, &self.agents[agent.index()][1], 0, epoch)
     }
 }
 

@@ -65,9 +65,6 @@ pub(super) fn check(
     if found.count > before {
         return;
     }
-    for view in &mut views {
-        view.program = skeleton;
-    }
     Machine::new(&views, found).run();
 }
 

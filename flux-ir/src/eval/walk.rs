@@ -1,8 +1,8 @@
 //! Walks the statements of one agent.
 
-use super::{Action, Change, Event, RankView, Region, Scoped, TileRange, clamp};
-use crate::arena::Handle;
-use crate::program::{At, Op, Place, Range, Stmt, Update, VarId};
+use super::fold::{Code, CodeOp, Folded, FoldedPlace, Inputs};
+use super::{Action, Change, Event, RankView, Region, TileRange, clamp};
+use crate::program::Stmt;
 use std::cell::Cell;
 use std::ops;
 
@@ -14,15 +14,15 @@ pub struct AgentRun<'a, 'p> {
     cta: u32,
     epoch: u32,
     tile: TileRange,
-    frames: Vec<Frame<'p>>,
+    frames: Vec<Frame<'a, 'p>>,
     /// Whether the statement at hand named an index that had to be clamped.
     clamped: Cell<bool>,
     escape: Option<&'p Stmt>,
 }
 
 #[derive(Debug, Clone)]
-struct Frame<'p> {
-    body: &'p [Stmt],
+struct Frame<'a, 'p> {
+    body: &'a [Code<'p>],
     next: usize,
     repeat: Option<Repeat>,
 }
@@ -30,13 +30,13 @@ struct Frame<'p> {
 /// A loop in progress.
 #[derive(Debug, Clone)]
 struct Repeat {
-    var: VarId,
+    var: usize,
     to: i64,
     step: i64,
 }
 
 impl<'a, 'p> AgentRun<'a, 'p> {
-    pub(super) fn new(view: &'a RankView<'p>, body: &'p [Stmt], cta: u32, epoch: u32) -> Self {
+    pub(super) fn new(view: &'a RankView<'p>, body: &'a [Code<'p>], cta: u32, epoch: u32) -> Self {
         AgentRun {
             vars: view.vars.clone(),
             view,
@@ -56,13 +56,12 @@ impl<'a, 'p> AgentRun<'a, 'p> {
         self.escape.take()
     }
 
-    fn scope(&self) -> Scoped<'_, 'p> {
-        Scoped { view: self.view, vars: &self.vars, cta: self.cta, epoch: self.epoch }
+    fn eval(&self, folded: &Folded) -> i64 {
+        folded.eval(Inputs { vars: &self.vars, cta: self.cta, epoch: self.epoch })
     }
 
-    fn range(&self, range: &Range) -> ops::Range<u32> {
-        let scope = self.scope();
-        let (lo, hi) = (scope.eval(&range.lo), scope.eval(&range.hi));
+    fn range(&self, [lo, hi]: &[Folded; 2]) -> ops::Range<u32> {
+        let (lo, hi) = (self.eval(lo), self.eval(hi));
         if lo >= hi {
             return clamp(lo)..clamp(lo);
         }
@@ -78,22 +77,20 @@ impl<'a, 'p> AgentRun<'a, 'p> {
         index
     }
 
-    fn rank(&self, at: &At) -> u32 {
+    fn rank(&self, at: &Option<Folded>) -> u32 {
         match at {
-            At::Own => self.view.rank,
-            At::Peer(rank) => self.index(self.scope().eval(rank)),
+            None => self.view.rank,
+            Some(rank) => self.index(self.eval(rank)),
         }
     }
 
-    fn region(&self, place: &Place) -> Region {
-        let scope = self.scope();
-        let extents = &self.view.program.buffers[place.buffer].planes;
-        let plane = place.planes.iter().zip(extents).fold(0, |plane: i64, (index, extent)| {
-            let (extent, index) = (self.view.constant(extent), scope.eval(index));
-            if !(0..extent).contains(&index) {
+    fn region(&self, place: &FoldedPlace) -> Region {
+        let plane = place.planes.iter().fold(0, |plane: i64, (extent, index)| {
+            let index = self.eval(index);
+            if !(0..*extent).contains(&index) {
                 self.clamped.set(true);
             }
-            plane.saturating_mul(extent).saturating_add(index)
+            plane.saturating_mul(*extent).saturating_add(index)
         });
         Region {
             rank: self.rank(&place.at),
@@ -105,20 +102,20 @@ impl<'a, 'p> AgentRun<'a, 'p> {
     }
 
     /// The contributions a `Sum` adds, in order: every rank but the own one.
-    fn contributions(&mut self, var: VarId, from: &Place) -> Vec<Region> {
+    fn contributions(&mut self, var: usize, from: &FoldedPlace) -> Vec<Region> {
         let others = (0..self.view.launch.world).filter(|&rank| rank != self.view.rank);
-        let mut regions = Vec::with_capacity(others.clone().count());
+        let mut regions = Vec::with_capacity(self.view.launch.world as usize);
         for rank in others {
-            self.vars[var.index()] = rank.into();
+            self.vars[var] = rank.into();
             regions.push(self.region(from));
         }
         regions
     }
 
     /// Enters the body of a loop whose variable already holds its first value.
-    fn enter(&mut self, body: &'p [Stmt], repeat: Option<Repeat>) {
+    fn enter(&mut self, body: &'a [Code<'p>], repeat: Option<Repeat>) {
         if let Some(repeat) = &repeat
-            && self.vars[repeat.var.index()] >= repeat.to
+            && self.vars[repeat.var] >= repeat.to
         {
             return;
         }
@@ -126,7 +123,7 @@ impl<'a, 'p> AgentRun<'a, 'p> {
     }
 
     /// The next statement, closing and repeating loops on the way.
-    fn next_stmt(&mut self) -> Option<&'p Stmt> {
+    fn next_stmt(&mut self) -> Option<&'a Code<'p>> {
         loop {
             let frame = self.frames.last_mut()?;
             if let Some(stmt) = frame.body.get(frame.next) {
@@ -134,7 +131,7 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                 return Some(stmt);
             }
             if let Some(repeat) = &frame.repeat {
-                let value = &mut self.vars[repeat.var.index()];
+                let value = &mut self.vars[repeat.var];
                 *value = value.saturating_add(repeat.step);
                 if *value < repeat.to {
                     frame.next = 0;
@@ -151,80 +148,83 @@ impl<'p> Iterator for AgentRun<'_, 'p> {
 
     fn next(&mut self) -> Option<Event<'p>> {
         loop {
-            let stmt = self.next_stmt()?;
-            let event = self.perform(stmt);
+            let code = self.next_stmt()?;
+            let event = self.perform(code);
             if self.clamped.take() && self.escape.is_none() {
-                self.escape = Some(stmt);
+                self.escape = Some(code.stmt);
             }
             if let Some(action) = event {
-                return Some(Event { stmt, tile: self.tile.clone(), action });
+                let Code { stmt, number, op: _ } = *code;
+                return Some(Event { stmt, number, tile: self.tile.clone(), action });
             }
         }
     }
 }
 
-impl<'p> AgentRun<'_, 'p> {
+impl<'a, 'p> AgentRun<'a, 'p> {
     /// Does what a statement says; index statements leave no action.
-    fn perform(&mut self, stmt: &'p Stmt) -> Option<Action> {
-        let action = match &stmt.op {
-            Op::Let { var, value } => {
-                self.vars[var.index()] = self.scope().eval(value);
+    fn perform(&mut self, code: &'a Code<'p>) -> Option<Action> {
+        let action = match &code.op {
+            CodeOp::Let { var, value } => {
+                self.vars[*var] = self.eval(value);
                 return None;
             }
-            Op::Row { table, index, vars } => {
-                let index = self.index(self.scope().eval(index)) as usize;
+            CodeOp::Row { table, index, vars } => {
+                let index = self.index(self.eval(index)) as usize;
                 let row = self.view.table(*table).get(index).copied();
                 self.clamped.set(self.clamped.get() || row.is_none());
                 let row = row.unwrap_or_default();
                 for (var, value) in vars.iter().zip(row) {
-                    self.vars[var.index()] = value.into();
+                    self.vars[*var] = value.into();
                 }
                 self.tile = self.view.tile_range(row[0], row[1]);
                 return None;
             }
-            Op::For { var, from, to, step, body } => {
-                let scope = self.scope();
-                let (from, to, step) = (scope.eval(from), scope.eval(to), scope.eval(step));
+            CodeOp::For { var, from, to, step, body } => {
+                let (from, to, step) = (self.eval(from), self.eval(to), self.eval(step));
                 self.clamped.set(step < 1);
-                self.vars[var.index()] = from;
+                self.vars[*var] = from;
                 self.enter(body, Some(Repeat { var: *var, to, step: step.max(1) }));
                 return None;
             }
-            Op::If { cond, body } => {
-                if self.scope().holds(cond) {
+            CodeOp::If { cond, body } => {
+                let inputs = Inputs { vars: &self.vars, cta: self.cta, epoch: self.epoch };
+                if cond.holds(inputs) {
                     self.enter(body, None);
                 }
                 return None;
             }
-            Op::Wait { signal, slots, target, scope } => Action::Wait {
+            CodeOp::Wait { signal, slots, target, scope } => Action::Wait {
                 signal: *signal,
                 slots: self.range(slots),
-                target: self.scope().eval(target),
+                target: self.eval(target),
                 scope: *scope,
             },
-            Op::FenceProxyAsync => Action::FenceProxyAsync,
-            Op::Mainloop { products } => Action::Mainloop {
+            CodeOp::FenceProxyAsync => Action::FenceProxyAsync,
+            CodeOp::Mainloop { products } => Action::Mainloop {
                 products: products
                     .iter()
-                    .map(|p| (self.region(&p.a), self.region(&p.b), p.transposed))
+                    .map(|(a, b, transposed)| (self.region(a), self.region(b), *transposed))
                     .collect(),
             },
-            Op::Store { to, value } => Action::Store { to: self.region(to), value: *value },
-            Op::Sum { var, own, from } => {
+            CodeOp::Store { to, value } => Action::Store { to: self.region(to), value: *value },
+            CodeOp::Sum { var, own, from } => {
                 Action::Sum { own: *own, from: self.contributions(*var, from) }
             }
-            Op::Signal { at, signal, slot, update, scope, after } => Action::Signal {
-                rank: self.rank(at),
-                signal: *signal,
-                slot: self.index(self.scope().eval(slot)),
-                change: match update {
-                    Update::Add(count) => Change::Add(self.index(self.scope().eval(count))),
-                    Update::Set(value) => Change::Set(self.index(self.scope().eval(value))),
-                },
-                scope: *scope,
-                after: *after,
-            },
-            Op::Copy { from, to } => Action::Copy { from: self.region(from), to: self.region(to) },
+            CodeOp::Signal { at, signal, slot, sets, value, scope, after } => {
+                let value = self.index(self.eval(value));
+                Action::Signal {
+                    rank: self.rank(at),
+                    signal: *signal,
+                    slot: self.index(self.eval(slot)),
+                    change: if *sets { Change::Set(value) } else { Change::Add(value) },
+                    scope: *scope,
+                    after: *after,
+                }
+            }
+            CodeOp::Copy { from, to } => {
+                Action::Copy { from: self.region(from), to: self.region(to) }
+            }
         };
         Some(action)
     }
