@@ -18,12 +18,16 @@ mod coverage;
 mod deadlock;
 mod effects;
 mod family;
+mod happens;
 mod launch;
 mod machine;
+mod memory;
+mod races;
 mod regions;
+mod report;
 mod resources;
-mod skeleton;
 mod structure;
+mod trace;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
@@ -54,8 +58,7 @@ impl Verified {
     /// check would take too much memory or too many steps, is refused with the numbers.
     pub fn check_launch(&self, launch: Launch) -> Result<(), Diagnostics> {
         let mut found = Findings::default();
-        let skeleton = skeleton::of(&self.0);
-        launch::check(&self.0, &skeleton, launch, launch::STEP_LIMIT, &mut found);
+        launch::check(&self.0, launch, launch::STEP_LIMIT, &mut found);
         found.diagnostics.into_result(())
     }
 }

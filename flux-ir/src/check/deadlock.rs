@@ -4,14 +4,12 @@
 //! that all of it together could not end has no signal; otherwise agents wait for each other,
 //! and following who would raise what is waited for leads around a cycle.
 
-use super::EPOCHS;
-use super::launch::describe;
-use super::machine::{Actor, Blocked, Machine};
+use super::machine::{self, Machine};
+use super::trace::{Act, Actor};
 use crate::diagnostic::{Diagnostic, Rule};
-use crate::eval::{Action, AgentRun, Change};
 use crate::program::Stmt;
 use crate::span::Span;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Waits and raises named in one diagnostic, at most.
 const NOTES: usize = 6;
@@ -20,17 +18,17 @@ const NOTES: usize = 6;
 #[derive(Debug, Clone, Copy)]
 enum Behind {
     /// The actor itself is stuck before it.
-    Actor(usize),
+    Actor(u32),
     /// It stands in the exit of an agent of which this actor is stuck.
-    Exit(usize),
+    Exit(u32),
     /// It is done by an agent that starts once this actor is through.
-    Start(usize),
+    Start(u32),
     /// It stands in a later launch of the rank on which this actor is stuck.
-    Launch(usize),
+    Launch(u32),
 }
 
 impl Behind {
-    fn actor(self) -> usize {
+    fn actor(self) -> u32 {
         match self {
             Behind::Actor(actor)
             | Behind::Exit(actor)
@@ -41,15 +39,12 @@ impl Behind {
 }
 
 /// What could still be raised, by slot.
-#[derive(Default)]
-struct Rest<'p> {
-    slots: HashMap<usize, Raises<'p>>,
-}
+type Rest<'p> = FxHashMap<u32, Raises<'p>>;
 
 /// The raises of a slot that are left.
 struct Raises<'p> {
-    /// What each launch adds, or sets it to.
-    launches: [Change; EPOCHS as usize],
+    /// The launch, whether it sets, and the number, of each.
+    all: Vec<(u32, bool, u32)>,
     /// The first raise, and what it stands behind.
     stmt: &'p Stmt,
     behind: Behind,
@@ -58,125 +53,109 @@ struct Raises<'p> {
 impl Raises<'_> {
     /// What the slot reaches from `value` by the launches up to number `epoch`.
     fn reached(&self, value: u32, epoch: u32) -> u32 {
-        self.launches[..epoch as usize].iter().fold(value, |value, change| match change {
-            Change::Add(count) => value.saturating_add(*count),
-            Change::Set(to) => value.max(*to),
-        })
+        let raises = self.all.iter().filter(|(of, ..)| *of <= epoch);
+        raises.fold(
+            value,
+            |value, &(_, sets, by)| {
+                if sets { value.max(by) } else { value.saturating_add(by) }
+            },
+        )
     }
 }
 
 /// The broken rules of a stuck machine, each with the wait that breaks it.
 pub(super) fn explain<'p>(machine: &Machine<'_, 'p>) -> Vec<(&'p Stmt, Diagnostic)> {
-    let stuck: Vec<usize> = (0..machine.actors.len())
-        .filter(|&index| machine.actors[index].blocked.is_some())
+    let stuck: Vec<u32> = (0..machine.layout.actors.len() as u32)
+        .filter(|&actor| machine.cursors[actor as usize].blocked.is_some())
         .collect();
     let rest = rest(machine, &stuck);
     let starved: Vec<_> =
-        stuck.iter().filter_map(|&index| starved(machine, &rest, index)).collect();
+        stuck.iter().filter_map(|&actor| starved(machine, &rest, actor)).collect();
     if !starved.is_empty() {
         return starved;
     }
-    stuck.first().map(|&index| cycle(machine, &rest, index)).into_iter().collect()
+    stuck.first().map(|&actor| cycle(machine, &rest, actor)).into_iter().collect()
 }
 
-/// Walks everything the stuck machine has left.
-fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[usize]) -> Rest<'p> {
-    let mut rest = Rest::default();
-    for &index in stuck {
-        if let Some(run) = &machine.actors[index].run {
-            let epoch = machine.ranks[machine.actors[index].rank as usize].epoch;
-            rest.collect(machine, run.clone(), epoch, Behind::Actor(index));
-        }
-    }
-    for (rank, view) in machine.views.iter().enumerate() {
-        let on_rank = |&&index: &&usize| machine.actors[index].rank as usize == rank;
-        let Some(&first) = stuck.iter().find(on_rank) else { continue };
-        let epoch = machine.ranks[rank].epoch;
-        for (agent, entry) in machine.program.agents.iter() {
-            let of_agent = |&&index: &&usize| {
-                let actor = &machine.actors[index];
-                actor.rank as usize == rank && actor.agent == agent && actor.cta.is_some()
-            };
-            if let Some(&index) = stuck.iter().find(of_agent) {
-                rest.collect(machine, view.exit(agent, epoch), epoch, Behind::Exit(index));
-            }
-            let to_start = machine.is_to_start(rank, agent);
-            let launches = if to_start { epoch..=EPOCHS } else { epoch + 1..=EPOCHS };
-            for later in launches {
-                let behind =
-                    if later == epoch { Behind::Start(first) } else { Behind::Launch(first) };
-                for cta in 0..super::launch::bodies(entry, machine.launch) {
-                    let run = view.agent(agent, cta, later);
-                    rest.collect(machine, run, later, behind);
+/// Collects everything the stuck machine has left.
+fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[u32]) -> Rest<'p> {
+    let (layout, mut rest) = (machine.layout, Rest::default());
+    for rank in 0..layout.launch.world {
+        let of_rank = layout.of_rank(rank);
+        let Some(&first) = stuck.iter().find(|actor| of_rank.contains(actor)) else { continue };
+        let epoch = machine.ranks[rank as usize].epoch;
+        for actor in of_rank {
+            let Actor { agent, cta, exit, .. } = layout.actor(actor);
+            let bodies = layout.bodies(exit);
+            let now = if machine.cursors[actor as usize].blocked.is_some() {
+                Behind::Actor(actor)
+            } else if machine.is_to_start(rank, agent) {
+                Behind::Start(first)
+            } else {
+                match stuck.iter().find(|actor| bodies.contains(actor)) {
+                    Some(&body) if cta.is_none() => Behind::Exit(body),
+                    _ => Behind::Launch(first),
                 }
-                let exit = view.exit(agent, later);
-                rest.collect(machine, exit, later, behind);
-            }
+            };
+            collect(machine, actor, epoch, now, first, &mut rest);
         }
     }
     rest
 }
 
-impl<'p> Rest<'p> {
-    fn collect(
-        &mut self,
-        machine: &Machine<'_, 'p>,
-        run: AgentRun<'_, 'p>,
-        epoch: u32,
-        behind: Behind,
-    ) {
-        for event in run {
-            let Action::Signal { rank, signal, slot, change, .. } = event.action else { continue };
-            let known = machine.views.get(rank as usize);
-            if known.is_none_or(|view| slot >= view.signal_len(signal)) {
-                continue;
-            }
-            let at = machine.slot(rank, signal, slot);
-            let raises = self.slots.entry(at).or_insert(Raises {
-                launches: [Change::Add(0); EPOCHS as usize],
-                stmt: event.stmt,
-                behind,
-            });
-            let launch = &mut raises.launches[epoch as usize - 1];
-            *launch = match (change, *launch) {
-                (Change::Add(count), Change::Add(all)) => Change::Add(all.saturating_add(count)),
-                (Change::Set(value), Change::Set(old)) => Change::Set(old.max(value)),
-                (_, _) => change,
-            };
+/// Adds the raises an actor has left; `now` is what those of the launch at hand stand behind.
+fn collect<'p>(
+    machine: &Machine<'_, 'p>,
+    actor: u32,
+    epoch: u32,
+    now: Behind,
+    first: u32,
+    rest: &mut Rest<'p>,
+) {
+    let (trace, next) = (&machine.traces[actor as usize], machine.cursors[actor as usize].next);
+    for launch in epoch..=machine.layout.epochs {
+        let behind = if launch == epoch { now } else { Behind::Launch(first) };
+        let steps = trace.launch(launch);
+        for step in &trace.steps[steps.start.max(next as usize).min(steps.end)..steps.end] {
+            let Act::Raise { slot, sets, value } = step.act else { continue };
+            let stmt = machine.layout.stmt(*step);
+            let raises = rest.entry(slot).or_insert(Raises { all: Vec::new(), stmt, behind });
+            raises.all.push((launch, sets, value));
         }
     }
 }
 
-/// The slot an actor waits for, and its position among all signals.
-fn waited(machine: &Machine<'_, '_>, index: usize) -> Option<(usize, String)> {
-    let actor = &machine.actors[index];
-    let Blocked { signal, slots, .. } = actor.blocked.as_ref()?;
-    let name = format!("%{}[{}]", machine.program.signals[*signal].name, slots.start);
-    Some((machine.slot(actor.rank, *signal, slots.start), name))
+/// The statement an actor waits at.
+fn wait_of<'p>(machine: &Machine<'_, 'p>, actor: u32) -> &'p Stmt {
+    let next = machine.cursors[actor as usize].next;
+    machine.layout.stmt(machine.traces[actor as usize].steps[next as usize])
 }
 
 /// The wait of an actor, if nothing left could end it.
 fn starved<'p>(
     machine: &Machine<'_, 'p>,
     rest: &Rest<'p>,
-    index: usize,
+    actor: u32,
 ) -> Option<(&'p Stmt, Diagnostic)> {
-    let actor = &machine.actors[index];
-    let blocked = actor.blocked.as_ref()?;
-    let (at, slot) = waited(machine, index)?;
-    let (seen, epoch) = (machine.signals[at], machine.ranks[actor.rank as usize].epoch);
-    let raised = rest.slots.get(&at).map_or(seen, |raises| raises.reached(seen, epoch));
-    if i64::from(raised) >= blocked.target {
+    let layout = machine.layout;
+    let blocked = machine.cursors[actor as usize].blocked?;
+    let (_, signal, _) = layout.place_of_slot(blocked.slot);
+    let seen = machine.slots[blocked.slot as usize];
+    let epoch = machine.ranks[layout.actor(actor).rank as usize].epoch;
+    let raised = rest.get(&blocked.slot).map_or(seen, |raises| raises.reached(seen, epoch));
+    if i64::from(raised) >= blocked.target.into() {
         return None;
     }
     let message = format!(
-        "{} waits for `{slot}` >= {}, all agents of all ranks raise it to {raised} by then",
-        actor.name(machine.program),
+        "{} waits for `{}` >= {}, all agents of all ranks raise it to {raised} by then",
+        layout.name(actor),
+        layout.slot_name(blocked.slot),
         blocked.target
     );
-    let mut diagnostic = Diagnostic::new(Rule::WaitWithoutSignal, blocked.stmt.span, message)
+    let stmt = wait_of(machine, actor);
+    let mut diagnostic = Diagnostic::new(Rule::WaitWithoutSignal, stmt.span, message)
         .note(Span::UNKNOWN, moment(machine, actor));
-    let raises = super::raises(machine.program, blocked.signal);
+    let raises = super::raises(layout.program, signal);
     for (stmt, _) in raises.iter().take(NOTES) {
         diagnostic = diagnostic.note(stmt.span, "the array is raised here");
     }
@@ -185,18 +164,20 @@ fn starved<'p>(
     } else {
         "make slot and count of the wait those of its signals"
     };
-    Some((blocked.stmt, diagnostic.help(help)))
+    Some((stmt, diagnostic.help(help)))
 }
 
 /// The cycle that an actor's wait leads to.
-fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: usize) -> (&'p Stmt, Diagnostic) {
-    let mut path: Vec<(usize, Option<(Behind, &'p Stmt)>)> = Vec::new();
+fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: u32) -> (&'p Stmt, Diagnostic) {
+    let layout = machine.layout;
+    let mut path: Vec<(u32, Option<(Behind, &'p Stmt)>)> = Vec::new();
     let mut next = from;
     let begin = loop {
-        if let Some(begin) = path.iter().position(|&(index, _)| index == next) {
+        if let Some(begin) = path.iter().position(|&(actor, _)| actor == next) {
             break begin;
         }
-        let raise = waited(machine, next).and_then(|(at, _)| rest.slots.get(&at));
+        let blocked = machine.cursors[next as usize].blocked;
+        let raise = blocked.and_then(|blocked| rest.get(&blocked.slot));
         path.push((next, raise.map(|raises| (raises.behind, raises.stmt))));
         match raise {
             Some(raises) => next = raises.behind.actor(),
@@ -205,23 +186,17 @@ fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: usize) -> (&'p St
     };
     let cycle = &path[begin..];
     let (first, _) = cycle[0];
-    let actor = &machine.actors[first];
-    let blocked = actor.blocked.as_ref().expect("only stuck actors are on the path");
-    let mut diagnostic = Diagnostic::new(
-        Rule::Deadlock,
-        blocked.stmt.span,
-        format!("{}, and the raise waits for this", wait_sentence(machine, first)),
-    )
-    .note(Span::UNKNOWN, moment(machine, actor));
-    for &(index, raise) in cycle.iter().take(NOTES) {
-        let actor = &machine.actors[index];
-        if index != first
-            && let Some(blocked) = &actor.blocked
-        {
-            diagnostic = diagnostic.note(blocked.stmt.span, wait_sentence(machine, index));
+    let stmt = wait_of(machine, first);
+    let message = format!("{}, and the raise waits for this", wait_sentence(machine, first));
+    let mut diagnostic = Diagnostic::new(Rule::Deadlock, stmt.span, message)
+        .note(Span::UNKNOWN, moment(machine, first));
+    for &(actor, raise) in cycle.iter().take(NOTES) {
+        if actor != first {
+            let wait = wait_of(machine, actor);
+            diagnostic = diagnostic.note(wait.span, wait_sentence(machine, actor));
         }
         if let Some((behind, stmt)) = raise {
-            let name = machine.actors[behind.actor()].name(machine.program);
+            let name = layout.name(behind.actor());
             let what = match behind {
                 Behind::Actor(_) => format!("raised by {name} after its wait"),
                 Behind::Exit(_) => format!("raised on exit, after {name}"),
@@ -231,29 +206,26 @@ fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: usize) -> (&'p St
             diagnostic = diagnostic.note(stmt.span, what);
         }
     }
-    let short: Vec<_> = cycle
-        .iter()
-        .chain(&cycle[..1])
-        .map(|&(index, _)| machine.actors[index].name(machine.program))
-        .collect();
+    let short: Vec<_> =
+        cycle.iter().chain(&cycle[..1]).map(|&(actor, _)| layout.name(actor)).collect();
     let shown = if short.len() > NOTES { &short[..NOTES] } else { &short[..] };
     let more = if short.len() > NOTES { " -> …" } else { "" };
     let diagnostic = diagnostic
         .note(Span::UNKNOWN, format!("cycle: {}{more}", shown.join(" -> ")))
         .help("signal before waiting, or choose a tile order in which a rank's own tiles, which wait for peers, come last");
-    (blocked.stmt, diagnostic)
+    (stmt, diagnostic)
 }
 
 /// `rank 0, cta 1 of gemm waits for %x[3] >= 8 and sees 0`.
-fn wait_sentence(machine: &Machine<'_, '_>, index: usize) -> String {
-    let actor = &machine.actors[index];
-    let target = actor.blocked.as_ref().map_or(0, |blocked| blocked.target);
-    let Some((at, slot)) = waited(machine, index) else { return actor.name(machine.program) };
-    let seen = machine.signals[at];
-    format!("{} waits for `{slot}` >= {target} and sees {seen}", actor.name(machine.program))
+fn wait_sentence(machine: &Machine<'_, '_>, actor: u32) -> String {
+    let name = machine.layout.name(actor);
+    let Some(blocked) = machine.cursors[actor as usize].blocked else { return name };
+    let (slot, seen) =
+        (machine.layout.slot_name(blocked.slot), machine.slots[blocked.slot as usize]);
+    format!("{name} waits for `{slot}` >= {} and sees {seen}", blocked.target)
 }
 
-fn moment(machine: &Machine<'_, '_>, actor: &Actor<'_, '_>) -> String {
-    let epoch = machine.ranks[actor.rank as usize].epoch;
-    format!("{}, launch {epoch} of {EPOCHS}", describe(machine.launch))
+fn moment(machine: &Machine<'_, '_>, actor: u32) -> String {
+    let rank = machine.layout.actor(actor).rank as usize;
+    machine::moment(machine.layout, machine.ranks[rank].epoch)
 }

@@ -1,33 +1,55 @@
-//! What the agents of a launch read and write: regions lie in their buffers, operands fit, and
-//! every element of an output is written once. Waits play no part, so ranks are checked apart.
+//! What the agents of a rank read and write: regions lie in their buffers, operands fit, and
+//! every element of an output is written once. Waits play no part here, so ranks are walked
+//! apart; what concerns other actors is left as the rank's traces.
 
 use super::Findings;
 use super::coverage::{Coverage, Fault};
 use super::launch::{bodies, describe};
 use super::regions::Regions;
+use super::trace::{Act, ActorTrace, Layout, Proxy, Step, name};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
-use crate::eval::{Action, AgentRun, Event, RankView, Region};
-use crate::program::{AgentId, Buffer, BufferId, BufferKind, Stmt};
+use crate::eval::{Action, AgentRun, Change, Event, RankView, Region};
+use crate::program::{AgentId, Buffer, BufferId, BufferKind, SignalId, Stmt};
 use crate::span::Span;
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 
-/// Walks what `rank` does in its launches up to number `epochs`.
-pub(super) fn check(regions: &Regions<'_, '_>, rank: u32, epochs: u32, found: &mut Findings) {
-    for epoch in 1..=epochs {
-        let mut walk = Walk::new(regions, rank, epoch, found);
-        let (view, program) = (walk.view, walk.view.program);
-        for (agent, entry) in program.agents.iter() {
-            for cta in 0..bodies(entry, view.launch) {
-                walk.run(agent, Some(cta), view.agent(agent, cta, epoch));
+/// What a rank does: the traces of its actors, whose rectangles are numbers in `rects`.
+#[derive(Debug, Default)]
+pub(super) struct RankTrace {
+    pub(super) actors: Vec<ActorTrace>,
+    pub(super) rects: Vec<Region>,
+}
+
+/// Walks what `rank` does in all launches.
+pub(super) fn walk(
+    layout: &Layout<'_>,
+    regions: &Regions<'_, '_>,
+    rank: u32,
+    found: &mut Findings,
+) -> RankTrace {
+    let mut walk = Walk::new(layout, regions, rank, found);
+    let mut actors = vec![ActorTrace { steps: Vec::new(), starts: vec![0] }; layout.each as usize];
+    for epoch in 1..=layout.epochs {
+        walk.begin(epoch);
+        let mut places = actors.iter_mut();
+        for (agent, entry) in layout.program.agents.iter() {
+            let ctas = (0..bodies(entry, layout.launch)).map(Some).chain([None]);
+            for (cta, actor) in ctas.zip(&mut places) {
+                walk.steps = std::mem::take(&mut actor.steps);
+                walk.run(agent, cta);
+                actor.steps = std::mem::take(&mut walk.steps);
+                actor.starts.push(actor.steps.len() as u32);
             }
-            walk.run(agent, None, view.exit(agent, epoch));
         }
         walk.report_coverage();
     }
+    RankTrace { actors, rects: walk.rects }
 }
 
 struct Walk<'a, 'p> {
+    layout: &'a Layout<'p>,
     regions: &'a Regions<'a, 'p>,
     view: &'a RankView<'p>,
     epoch: u32,
@@ -36,22 +58,54 @@ struct Walk<'a, 'p> {
     /// A contribution to the last sum: all are of the same elements.
     summed: Option<Region>,
     sound: bool,
+    /// Steps of the actor at hand.
+    steps: Vec<Step>,
+    /// The rectangles of memory that ranks share, and their numbers.
+    rects: Vec<Region>,
+    numbers: FxHashMap<Region, u32>,
     found: &'a mut Findings,
 }
 
 impl<'a, 'p> Walk<'a, 'p> {
-    fn new(regions: &'a Regions<'a, 'p>, rank: u32, epoch: u32, found: &'a mut Findings) -> Self {
-        let view = regions.view(rank);
-        let coverage = |(id, buffer): (BufferId, &Buffer)| {
-            (buffer.kind == BufferKind::Output).then(|| {
-                Coverage::new(view.extent(id), view.first_row(id, rank), view.program.tile)
-            })
-        };
-        let coverages = view.program.buffers.iter().map(coverage).collect();
-        Walk { regions, view, epoch, coverages, summed: None, sound: true, found }
+    fn new(
+        layout: &'a Layout<'p>,
+        regions: &'a Regions<'a, 'p>,
+        rank: u32,
+        found: &'a mut Findings,
+    ) -> Self {
+        Walk {
+            layout,
+            regions,
+            view: regions.view(rank),
+            epoch: 0,
+            coverages: Vec::new(),
+            summed: None,
+            sound: true,
+            steps: Vec::new(),
+            rects: Vec::new(),
+            numbers: FxHashMap::default(),
+            found,
+        }
     }
 
-    fn run(&mut self, agent: AgentId, cta: Option<u32>, mut run: AgentRun<'_, 'p>) {
+    /// Begins a launch: nothing is written yet.
+    fn begin(&mut self, epoch: u32) {
+        let view = self.view;
+        let coverage = |(id, buffer): (BufferId, &Buffer)| {
+            (buffer.kind == BufferKind::Output).then(|| {
+                Coverage::new(view.extent(id), view.first_row(id, view.rank), view.program.tile)
+            })
+        };
+        self.epoch = epoch;
+        self.coverages = view.program.buffers.iter().map(coverage).collect();
+    }
+
+    /// Walks a body of an agent, or its exit.
+    fn run(&mut self, agent: AgentId, cta: Option<u32>) {
+        let mut run: AgentRun<'_, 'p> = match cta {
+            Some(cta) => self.view.agent(agent, cta, self.epoch),
+            None => self.view.exit(agent, self.epoch),
+        };
         loop {
             let event = run.next();
             if let Some(stmt) = run.take_escape() {
@@ -68,29 +122,136 @@ impl<'a, 'p> Walk<'a, 'p> {
     }
 
     fn event(&mut self, event: Event<'p>) -> Result<(), (Rule, String)> {
-        let rank = self.view.rank;
+        let (rank, number) = (self.view.rank, event.number);
         match event.action {
-            Action::Wait { .. } | Action::Signal { .. } | Action::FenceProxyAsync => Ok(()),
-            Action::Mainloop { products } => self.regions.mainloop(&event.tile, &products),
+            Action::Wait { signal, slots, target, scope: _ } => {
+                self.wait(number, signal, &slots, target)
+            }
+            Action::FenceProxyAsync => {
+                self.step(number, Act::Fence);
+                Ok(())
+            }
+            Action::Signal { rank, signal, slot, change, scope: _, after: _ } => {
+                self.raise(number, rank, signal, slot, change)
+            }
+            Action::Mainloop { products } => {
+                self.regions.mainloop(&event.tile, &products)?;
+                for (a, b, _) in &products {
+                    self.read(number, a, Proxy::Async);
+                    self.read(number, b, Proxy::Async);
+                }
+                Ok(())
+            }
             Action::Store { to, value } => {
                 let to = to_tile(to, &event.tile.rows, &event.tile.cols);
                 self.regions.inside(&to)?;
                 self.regions.operands(rank, value, &to)?;
                 self.regions.store_of_sum(value, &to, self.summed.as_ref())?;
                 self.write(event.stmt, &to);
+                if let Some(rect) = self.shared(&to) {
+                    let origin = rank as u16;
+                    self.step(number, Act::Write { rect, value: Some(value), origin });
+                }
                 Ok(())
             }
             Action::Sum { own, from } => {
                 self.regions.sum(rank, own, &from)?;
+                let last = from.len().saturating_sub(1);
+                for (index, region) in from.iter().enumerate() {
+                    if let Some(rect) = self.shared(region) {
+                        let (first, last) = (index == 0, index == last);
+                        self.step(number, Act::Contribution { rect, own, first, last });
+                    }
+                }
                 self.summed = from.into_iter().next();
                 Ok(())
             }
             Action::Copy { from, to } => {
                 self.regions.copy(&from, &to)?;
                 self.write(event.stmt, &to);
+                self.read(number, &from, Proxy::Generic);
+                if let Some(rect) = self.shared(&to) {
+                    let origin = from.rank as u16;
+                    self.step(number, Act::Write { rect, value: None, origin });
+                }
                 Ok(())
             }
         }
+    }
+
+    fn step(&mut self, number: u32, act: Act) {
+        self.steps.push(Step { number, act });
+    }
+
+    fn wait(
+        &mut self,
+        number: u32,
+        signal: SignalId,
+        slots: &Range<u32>,
+        target: i64,
+    ) -> Result<(), (Rule, String)> {
+        let all = self.layout.slots(self.view.rank, signal);
+        if slots.is_empty() {
+            return Ok(());
+        }
+        if slots.end > all.len() as u32 {
+            let name = &self.layout.program.signals[signal].name;
+            let fault = format!("waits for slots {slots:?} of `%{name}`, which has {}", all.len());
+            return Err((Rule::Bounds, fault));
+        }
+        if target > 0 {
+            let (slot, len) = (all.start + slots.start, slots.len() as u32);
+            let target = i32::try_from(target).unwrap_or(i32::MAX);
+            self.step(number, Act::Wait { slot, len, target });
+        }
+        Ok(())
+    }
+
+    fn raise(
+        &mut self,
+        number: u32,
+        rank: u32,
+        signal: SignalId,
+        slot: u32,
+        change: Change,
+    ) -> Result<(), (Rule, String)> {
+        let name = &self.layout.program.signals[signal].name;
+        if rank >= self.layout.launch.world {
+            return Err((Rule::Bounds, format!("raises `%{name}` on rank {rank}")));
+        }
+        let all = self.layout.slots(rank, signal);
+        if slot >= all.len() as u32 {
+            let fault = format!("raises slot {slot} of `%{name}`, which has {}", all.len());
+            return Err((Rule::Bounds, fault));
+        }
+        let (sets, value) = match change {
+            Change::Add(count) => (false, count),
+            Change::Set(value) => (true, value),
+        };
+        self.step(number, Act::Raise { slot: all.start + slot, sets, value });
+        Ok(())
+    }
+
+    fn read(&mut self, number: u32, region: &Region, proxy: Proxy) {
+        if let Some(rect) = self.shared(region) {
+            self.step(number, Act::Read { rect, proxy });
+        }
+    }
+
+    /// The number of a rectangle that ranks share; none where it is empty or no rank but this one
+    /// ever touches it in a launch.
+    fn shared(&mut self, region: &Region) -> Option<u32> {
+        let kind = self.layout.program.buffers[region.buffer].kind;
+        if !matches!(kind, BufferKind::Symmetric | BufferKind::Exposed) || region.is_empty() {
+            return None;
+        }
+        if let Some(&rect) = self.numbers.get(region) {
+            return Some(rect);
+        }
+        let rect = self.rects.len() as u32;
+        self.rects.push(region.clone());
+        self.numbers.insert(region.clone(), rect);
+        Some(rect)
     }
 
     /// Notes what is written of an output. No peer can reach one.
@@ -106,16 +267,16 @@ impl<'a, 'p> Walk<'a, 'p> {
         format!("{}, launch {}", describe(self.view.launch), self.epoch)
     }
 
-    fn fault(&mut self, agent: AgentId, cta: Option<u32>, stmt: &Stmt, rule: Rule, what: &str) {
+    fn fault(&mut self, agent: AgentId, cta: Option<u32>, stmt: &'p Stmt, rule: Rule, what: &str) {
         self.sound = false;
         let (view, moment) = (self.view, self.moment());
         self.found.once(rule, stmt, || {
-            let actor = super::machine::name(view.program, view.rank, agent, cta);
+            let actor = name(view.program, view.rank, agent, cta);
             Diagnostic::new(rule, stmt.span, format!("{actor} {what}")).note(Span::UNKNOWN, moment)
         });
     }
 
-    fn report_coverage(self) {
+    fn report_coverage(&mut self) {
         if !self.sound {
             return;
         }

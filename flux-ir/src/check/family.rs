@@ -1,6 +1,6 @@
 //! The launches every Program is checked on before it is compiled: few tiles, every kind of edge.
 
-use super::{Findings, launch, skeleton};
+use super::{Findings, launch};
 use crate::eval::Launch;
 use crate::program::Program;
 use crate::tile::Shape;
@@ -13,9 +13,8 @@ const CTAS: [u32; 3] = [1, 2, 3];
 
 /// Checks `program` on the family. Needs a sound structure.
 pub(super) fn check(program: &Program, found: &mut Findings) {
-    let skeleton = skeleton::of(program);
     for launch in family(program) {
-        launch::check(program, &skeleton, launch, launch::FAMILY_STEP_LIMIT, found);
+        launch::check(program, launch, launch::FAMILY_STEP_LIMIT, found);
     }
 }
 

@@ -1,8 +1,11 @@
 //! Checks one launch: whether it can be run at all, then the run itself.
 
-use super::machine::{Actor, Machine};
+use super::happens::{History, Scene};
+use super::machine::Machine;
+use super::memory::Memory;
 use super::regions::Regions;
-use super::{EPOCHS, Findings, WORLD_LIMIT, arithmetic, effects, skeleton};
+use super::trace::Layout;
+use super::{EPOCHS, Findings, WORLD_LIMIT, arithmetic, effects, memory, races};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
@@ -32,14 +35,8 @@ pub(super) fn describe(launch: Launch) -> String {
     format!("in a launch of {shape} on {world} {ranks} with {ctas} CTA{grid} each")
 }
 
-/// Checks `launch`. Needs a sound structure, and the skeleton of the Program.
-pub(super) fn check(
-    program: &Program,
-    skeleton: &Program,
-    launch: Launch,
-    step_limit: u64,
-    found: &mut Findings,
-) {
+/// Checks `launch`. Needs a sound structure.
+pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) {
     let before = found.count;
     let Some(steps) = admit(program, launch, step_limit, found) else { return };
     let mut views = Vec::with_capacity(launch.world as usize);
@@ -53,19 +50,40 @@ pub(super) fn check(
     if found.count > before {
         return;
     }
-    let epochs = if skeleton::varies_by_epoch(program) { EPOCHS } else { 1 };
-    let regions = Regions::new(&views);
-    for rank in each_rank(launch, steps, |rank| {
+    let shares = program.communicates() || shares_memory(program);
+    let epochs = if shares { EPOCHS } else { 1 };
+    let (layout, regions) = (Layout::new(&views, epochs), Regions::new(&views));
+    let walked = each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
-        effects::check(&regions, rank, epochs, &mut found);
-        found
-    }) {
-        found.merge(rank);
+        (effects::walk(&layout, &regions, rank, &mut found), found)
+    });
+    let mut traces = Vec::with_capacity(walked.len());
+    for (trace, of_rank) in walked {
+        traces.push(trace);
+        found.merge(of_rank);
     }
-    if found.count > before {
+    if found.count > before || !shares {
         return;
     }
-    Machine::new(&views, found).run();
+    let (traces, rects) = memory::join(traces);
+    let Some(run) = Machine::new(&layout, &traces, found).run() else { return };
+    let history = History::new(layout.slot_count(), &run.raises);
+    let memory = Memory::new(&layout, &traces, rects, &run);
+    let scene = Scene { layout: &layout, traces: &traces, history: &history };
+    let waits = races::shared_waits(&scene);
+    for of_rank in each_rank(launch, steps, |rank| {
+        let mut found = Findings::default();
+        races::check(&scene, &memory, &run.segments, &waits, rank, &mut found);
+        found
+    }) {
+        found.merge(of_rank);
+    }
+}
+
+/// Whether ranks have memory in common.
+fn shares_memory(program: &Program) -> bool {
+    let shared = |kind| matches!(kind, BufferKind::Symmetric | BufferKind::Exposed);
+    program.buffers.values().any(|buffer| shared(buffer.kind))
 }
 
 /// Steps from which threads are worth their start.
@@ -148,7 +166,7 @@ fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Finding
 fn memory(program: &Program, launch: Launch, tiles: u64, signals: u64) -> u64 {
     let outputs = program.buffers.values().filter(|b| b.kind == BufferKind::Output).count() as u64;
     let actors = program.agents.values().map(|agent| u64::from(bodies(agent, launch)) + 1);
-    let actor = 8 * program.vars.len() + size_of::<Actor<'_, '_>>();
+    let actor = 8 * program.vars.len() + 128;
     let actors = actors.sum::<u64>() * actor as u64;
     // A row is 16 bytes and 8 while the order is evaluated; a write is a rectangle, a statement
     // and a mark.

@@ -1,0 +1,212 @@
+//! What has happened before a step, in every run.
+//!
+//! Waits are conjunctions: each stands for certain raises, all of which have happened when it
+//! ends, in any run (`count-not-exact` refuses other waits). So a step happens before another in
+//! every run exactly if a path of program order, ends of launches, and raise-to-wait edges
+//! leads from the one to the other.
+//!
+//! [`Known`] holds how much of each actor is known at a step. The walk of an actor learns from
+//! each raise that a wait of its own stands for, which decides nearly every question at once;
+//! [`Past`] follows all paths, for those that are left.
+
+use super::machine::Raise;
+use super::memory::Access;
+use super::trace::{Act, Actor, ActorTrace, Layout};
+
+/// Raises by slot, in the order of the run.
+#[derive(Debug)]
+pub(super) struct History {
+    starts: Vec<u32>,
+    raises: Vec<Raise>,
+}
+
+impl History {
+    pub(super) fn new(slots: usize, raises: &[Raise]) -> Self {
+        let mut starts = vec![0u32; slots + 1];
+        for raise in raises {
+            starts[raise.slot as usize + 1] += 1;
+        }
+        for slot in 0..slots {
+            starts[slot + 1] += starts[slot];
+        }
+        let mut next = starts.clone();
+        let mut order = vec![0u32; raises.len()];
+        for (index, raise) in raises.iter().enumerate() {
+            let place = &mut next[raise.slot as usize];
+            order[*place as usize] = index as u32;
+            *place += 1;
+        }
+        let raises = order.into_iter().map(|index| raises[index as usize]).collect();
+        History { starts, raises }
+    }
+
+    /// The raises of a slot.
+    pub(super) fn of(&self, slot: u32) -> &[Raise] {
+        let slot = slot as usize;
+        &self.raises[self.starts[slot] as usize..self.starts[slot + 1] as usize]
+    }
+
+    /// The raises a wait stands for: the first whose sum reaches the target.
+    pub(super) fn stands_for(&self, slot: u32, target: i32) -> &[Raise] {
+        let all = self.of(slot);
+        let below = all.partition_point(|raise| i64::from(raise.value) < i64::from(target));
+        &all[..all.len().min(below + 1)]
+    }
+}
+
+/// How much of each actor is known.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    /// Stamps up to which steps have been issued, and sources read.
+    issued: Vec<u32>,
+    /// Stamps up to which puts and copies are performed.
+    performed: Vec<u32>,
+    /// By rank: the launch of which something is known; earlier ones are over.
+    launches: Vec<u32>,
+}
+
+impl Known {
+    pub(super) fn nothing(layout: &Layout<'_>) -> Self {
+        Known {
+            issued: vec![0; layout.actors.len()],
+            performed: vec![0; layout.actors.len()],
+            launches: vec![0; layout.launch.world as usize],
+        }
+    }
+
+    /// Learns that a raise has happened.
+    pub(super) fn learn(&mut self, layout: &Layout<'_>, raise: &Raise) {
+        let Raise { actor, stamp, performed, epoch, .. } = *raise;
+        raise_to(&mut self.issued[actor as usize], stamp);
+        raise_to(&mut self.performed[actor as usize], performed);
+        raise_to(&mut self.launches[layout.actor(actor).rank as usize], epoch);
+    }
+
+    /// Takes over what another knows of one actor.
+    pub(super) fn copy(&mut self, layout: &Layout<'_>, actor: u32, from: &Known) {
+        let (at, rank) = (actor as usize, layout.actor(actor).rank as usize);
+        self.issued[at] = from.issued[at];
+        self.performed[at] = from.performed[at];
+        self.launches[rank] = from.launches[rank];
+    }
+
+    /// Forgets one actor, and its rank.
+    pub(super) fn forget(&mut self, layout: &Layout<'_>, actor: u32) {
+        self.issued[actor as usize] = 0;
+        self.performed[actor as usize] = 0;
+        self.launches[layout.actor(actor).rank as usize] = 0;
+    }
+
+    /// Whether an access of another actor is known to be issued, and its source read.
+    pub(super) fn has_issued(&self, scene: &Scene<'_, '_>, access: &Access) -> bool {
+        self.issued[access.actor as usize] >= access.stamp || self.has_ended(scene, access)
+    }
+
+    /// Whether a write of another actor is known to be performed.
+    pub(super) fn has_performed(&self, scene: &Scene<'_, '_>, access: &Access) -> bool {
+        self.performed[access.actor as usize] >= access.stamp || self.has_ended(scene, access)
+    }
+
+    /// Whether the body or the launch that an access is in is known to be over.
+    fn has_ended(&self, scene: &Scene<'_, '_>, access: &Access) -> bool {
+        let Actor { rank, cta, exit, .. } = scene.layout.actor(access.actor);
+        if self.launches[rank as usize] != access.epoch {
+            return self.launches[rank as usize] > access.epoch;
+        }
+        let exit = exit as usize;
+        cta.is_some() && self.issued[exit] > scene.traces[exit].starts[access.epoch as usize - 1]
+    }
+
+    /// Whether launch `epoch` of `rank` is known to have begun.
+    pub(super) fn has_begun(&self, rank: u32, epoch: u32) -> bool {
+        self.launches[rank as usize] >= epoch
+    }
+}
+
+/// Raises `word` to `value`; says whether that changed it.
+fn raise_to(word: &mut u32, value: u32) -> bool {
+    let grows = *word < value;
+    *word = (*word).max(value);
+    grows
+}
+
+/// A run that ended, as the questions about it need it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene<'a, 'p> {
+    pub(super) layout: &'a Layout<'p>,
+    pub(super) traces: &'a [ActorTrace],
+    pub(super) history: &'a History,
+}
+
+/// Everything that happened before some steps, along all paths.
+#[derive(Debug)]
+pub(super) struct Past {
+    pub(super) known: Known,
+    /// By actor: the stamp up to which its waits have been followed.
+    followed: Vec<u32>,
+    /// By rank: the launch up to which all actors have been followed.
+    over: Vec<u32>,
+    work: Vec<(u32, u32, u32)>,
+}
+
+impl Past {
+    pub(super) fn new(layout: &Layout<'_>) -> Self {
+        Past {
+            known: Known::nothing(layout),
+            followed: vec![0; layout.actors.len()],
+            over: vec![0; layout.launch.world as usize],
+            work: Vec::new(),
+        }
+    }
+
+    /// Adds what happened before stamp `upto` of `actor`, which is in launch `epoch`.
+    pub(super) fn extend(&mut self, scene: &Scene<'_, '_>, actor: u32, upto: u32, epoch: u32) {
+        self.work.push((actor, upto, epoch));
+        while let Some((actor, upto, epoch)) = self.work.pop() {
+            self.follow(scene, actor, upto, epoch);
+        }
+    }
+
+    /// Adds everything in launches of `rank` up to number `epoch`.
+    pub(super) fn complete(&mut self, scene: &Scene<'_, '_>, rank: u32, epoch: u32) {
+        if raise_to(&mut self.over[rank as usize], epoch) {
+            raise_to(&mut self.known.launches[rank as usize], epoch + 1);
+            for actor in scene.layout.of_rank(rank) {
+                self.work.push((actor, scene.traces[actor as usize].end(epoch), epoch));
+            }
+        }
+        while let Some((actor, upto, epoch)) = self.work.pop() {
+            self.follow(scene, actor, upto, epoch);
+        }
+    }
+
+    fn follow(&mut self, scene: &Scene<'_, '_>, actor: u32, upto: u32, epoch: u32) {
+        let layout = scene.layout;
+        let Actor { rank, cta, .. } = layout.actor(actor);
+        if epoch > 1 && raise_to(&mut self.over[rank as usize], epoch - 1) {
+            raise_to(&mut self.known.launches[rank as usize], epoch);
+            for actor in layout.of_rank(rank) {
+                self.work.push((actor, scene.traces[actor as usize].end(epoch - 1), epoch - 1));
+            }
+        }
+        if cta.is_none() && upto > scene.traces[actor as usize].starts[epoch as usize - 1] {
+            for body in layout.bodies(actor) {
+                self.work.push((body, scene.traces[body as usize].end(epoch), epoch));
+            }
+        }
+        let from = self.followed[actor as usize];
+        if from >= upto {
+            return;
+        }
+        self.followed[actor as usize] = upto;
+        for step in &scene.traces[actor as usize].steps[from as usize..upto as usize] {
+            let Act::Wait { slot, len, target } = step.act else { continue };
+            for slot in slot..slot + len {
+                for raise in scene.history.stands_for(slot, target) {
+                    self.known.learn(layout, raise);
+                    self.work.push((raise.actor, raise.stamp, raise.epoch));
+                }
+            }
+        }
+    }
+}
