@@ -8,6 +8,7 @@
 //! one rank's agents on threads and returns when all have finished; the ranks of a world are
 //! started by the caller, each on a thread of its own. The [`adversary`] runs all ranks on one
 //! thread in an order that a seed decides, and delivers every put and copy as late as it may.
+//! [`explore`] plays all orders, without data: what each read may see is the same in each.
 //!
 //! Nothing hangs: each wait has a limit, and a rank whose wait gives up marks the workspace so
 //! that its peers stop too. Nothing blocks on data: an element that two actors touch at once is
@@ -20,6 +21,7 @@ extern crate self as flux_sim;
 pub mod adversary;
 mod epilogue;
 mod error;
+pub mod explore;
 mod launch;
 mod memory;
 mod product;

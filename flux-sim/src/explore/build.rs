@@ -1,0 +1,458 @@
+//! Walks the events of every actor and makes moves of them.
+
+use super::cells::Cells;
+use super::system::{Kind, Move, MoveId, Raise, Thread, Wait, asks_for_write};
+use super::{Config, ExploreError};
+use flux_ir::arena::Handle;
+use flux_ir::eval::{Action, AgentRun, Event, RankView, Region};
+use flux_ir::program::{
+    AgentId, BufferId, BufferKind, Completion, Engine, Program, SignalId, Stmt, ValueId,
+};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Moves that nothing has been derived from yet.
+pub(super) struct Loose {
+    pub(super) threads: Vec<Thread>,
+    pub(super) moves: Vec<Move>,
+    pub(super) adrift: Vec<MoveId>,
+    /// The number of signals of all ranks, and of cells.
+    pub(super) slots: usize,
+    pub(super) cells: usize,
+}
+
+/// What a move touches, until the grid of cells is known.
+#[derive(Default)]
+struct Touch {
+    reads: Vec<Region>,
+    writes: Vec<Region>,
+    early: Option<Early>,
+}
+
+/// A bulk read with a wait between it and the last fence before it.
+struct Early {
+    /// How far its thread is where that wait begins.
+    from: usize,
+    /// What the thread itself wrote, and how far it was when that was performed for sure: a thread
+    /// never misses its own writes.
+    own: Vec<(Region, usize)>,
+}
+
+/// The place of one launch in a thread's line.
+struct Span {
+    begin: MoveId,
+    /// How many moves the thread has done when the last wait of the launch is over.
+    waited: usize,
+    /// The same for the end of the launch.
+    end: usize,
+}
+
+struct Build<'v, 'p> {
+    program: &'p Program,
+    views: &'v [RankView<'p>],
+    /// Where the signals of each (rank, array) begin.
+    bases: Vec<usize>,
+    loose: Loose,
+    touches: Vec<Touch>,
+    /// By thread, its launches.
+    spans: Vec<Vec<Span>>,
+}
+
+pub(super) fn build(program: &Program, config: Config) -> Result<Loose, ExploreError> {
+    let views = (0..config.launch.world)
+        .map(|rank| RankView::new(program, config.launch, rank))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut bases = vec![0];
+    let mut end = 0;
+    for view in &views {
+        for signal in program.signals.handles() {
+            end += view.signal_len(signal) as usize;
+            bases.push(end);
+        }
+    }
+    let loose = Loose { threads: vec![], moves: vec![], adrift: vec![], slots: end, cells: 0 };
+    let mut build = Build { program, views: &views, bases, loose, touches: vec![], spans: vec![] };
+    // Number 0 stands for no move at all.
+    build.step(Kind::Other, None, 0, 0);
+    for rank in 0..config.launch.world {
+        for (id, agent) in program.agents.iter() {
+            let ctas = match agent.engine {
+                Engine::CopyEngine => 1,
+                Engine::Ctas => config.launch.ctas,
+            };
+            for cta in (0..ctas).map(Some).chain([None]) {
+                build.thread(rank, id, cta, config.epochs)?;
+            }
+        }
+    }
+    for rank in 0..config.launch.world {
+        build.link(rank, config);
+    }
+    build.place();
+    Ok(build.loose)
+}
+
+/// What a thread has behind it in the launch at hand.
+#[derive(Default)]
+struct Past {
+    /// Moves adrift that were issued and that nothing asked for: sources, and everything.
+    sources: Vec<usize>,
+    all: Vec<usize>,
+    /// What they write, and what was written and performed for sure, with the place.
+    writing: Vec<Region>,
+    written: Vec<(Region, usize)>,
+    /// The last write of a stream.
+    last_copy: Option<usize>,
+    /// How far the thread was at the first wait behind the last fence.
+    unfenced: Option<usize>,
+}
+
+impl<'p> Build<'_, 'p> {
+    fn step(&mut self, kind: Kind, stmt: Option<u32>, thread: usize, launch: u32) -> MoveId {
+        self.touches.push(Touch::default());
+        self.loose.moves.push(Move {
+            kind,
+            stmt,
+            thread,
+            launch,
+            passed: Vec::new(),
+            done: Vec::new(),
+            wait: None,
+            raise: None,
+            reads: Vec::new(),
+            writes: Vec::new(),
+        });
+        self.loose.moves.len() - 1
+    }
+
+    /// A move at the end of a thread's line.
+    fn in_line(&mut self, kind: Kind, stmt: Option<u32>, thread: usize, launch: u32) -> MoveId {
+        let id = self.step(kind, stmt, thread, launch);
+        self.loose.threads[thread].line.push(id);
+        id
+    }
+
+    /// A move adrift that needs what its thread has done so far. Returns its number as well.
+    fn adrift(&mut self, kind: Kind, stmt: u32, thread: usize, launch: u32) -> (MoveId, usize) {
+        let id = self.step(kind, Some(stmt), thread, launch);
+        let so_far = self.loose.threads[thread].line.len();
+        self.loose.moves[id].passed.push((thread, so_far));
+        self.loose.adrift.push(id);
+        (id, self.loose.adrift.len() - 1)
+    }
+
+    fn thread(
+        &mut self,
+        rank: u32,
+        agent: AgentId,
+        cta: Option<u32>,
+        epochs: u32,
+    ) -> Result<(), ExploreError> {
+        let views = self.views;
+        let view = &views[rank as usize];
+        let thread = self.loose.threads.len();
+        let engine = self.program.agents[agent].engine;
+        self.loose.threads.push(Thread { rank, agent, engine, cta, line: Vec::new() });
+        let mut spans = Vec::new();
+        for epoch in 1..=epochs {
+            let begin = self.in_line(Kind::Begin, None, thread, epoch);
+            let mut waited = self.loose.threads[thread].line.len();
+            let mut run = match cta {
+                Some(cta) => view.agent(agent, cta, epoch),
+                None => view.exit(agent, epoch),
+            };
+            let mut past = Past::default();
+            while let Some(event) = next(&mut run)? {
+                let waits = matches!(event.action, Action::Wait { .. });
+                self.event(thread, epoch, event, &mut past)?;
+                if waits {
+                    waited = self.loose.threads[thread].line.len();
+                }
+            }
+            let end = self.in_line(Kind::End, None, thread, epoch);
+            self.loose.moves[end].done = past.all;
+            spans.push(Span { begin, waited, end: self.loose.threads[thread].line.len() });
+        }
+        self.spans.push(spans);
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        thread: usize,
+        epoch: u32,
+        event: Event<'p>,
+        past: &mut Past,
+    ) -> Result<(), ExploreError> {
+        let Event { stmt, number, tile, action } = event;
+        let place = self.loose.threads[thread].line.len();
+        let rank = self.loose.threads[thread].rank;
+        match action {
+            Action::FenceProxyAsync => past.unfenced = None,
+            Action::Wait { signal, slots, target, scope } => {
+                past.unfenced.get_or_insert(place);
+                let slots = self.slots(stmt, rank, signal, slots)?;
+                let id = self.in_line(Kind::Other, Some(number), thread, epoch);
+                self.loose.moves[id].wait = Some(Wait { slots, target, scope });
+            }
+            Action::Signal { rank, signal, slot, change, scope, after } => {
+                let slots = self.slots(stmt, rank, signal, slot..slot.saturating_add(1))?;
+                let id = self.in_line(Kind::Other, Some(number), thread, epoch);
+                self.loose.moves[id].raise = Some(Raise { slot: slots.start, change, scope });
+                self.loose.moves[id].done = past.ask(after, place);
+            }
+            Action::Mainloop { products } => {
+                let mut reads = Vec::new();
+                for region in products.into_iter().flat_map(|(a, b, _)| [a, b]) {
+                    reads.extend(self.shared(stmt, region)?);
+                }
+                if reads.is_empty() {
+                    return Ok(());
+                }
+                let id = self.in_line(Kind::Other, Some(number), thread, epoch);
+                let own = past.written.clone();
+                self.touches[id].early = past.unfenced.map(|from| Early { from, own });
+                self.touches[id].reads = reads;
+            }
+            Action::Sum { own, from } => {
+                let contributions = from.len();
+                let mut reads = Vec::new();
+                for region in from {
+                    reads.extend(self.shared(stmt, region)?);
+                }
+                let kind = Kind::Sum(contributions, own);
+                let id = self.in_line(kind, Some(number), thread, epoch);
+                self.touches[id].reads = reads;
+            }
+            Action::Store { to, value } => {
+                let to = Region {
+                    rows: cut(&to.rows, &tile.rows),
+                    cols: cut(&to.cols, &tile.cols),
+                    ..to
+                };
+                self.issue(thread, epoch, (stmt, number), None, (to, Some(value)), past)?;
+            }
+            Action::Copy { from, to } => {
+                self.issue(thread, epoch, (stmt, number), Some(from), (to, None), past)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A put or a copy: its read and its write drift.
+    fn issue(
+        &mut self,
+        thread: usize,
+        epoch: u32,
+        (stmt, number): (&Stmt, u32),
+        from: Option<Region>,
+        (to, value): (Region, Option<ValueId>),
+        past: &mut Past,
+    ) -> Result<(), ExploreError> {
+        let is_copy = from.is_some();
+        let source = match from {
+            Some(region) => self.shared(stmt, region)?,
+            None => None,
+        };
+        let mut before = past.last_copy.filter(|_| is_copy);
+        if let Some(region) = source {
+            let (id, drift) = self.adrift(Kind::Other, number, thread, epoch);
+            self.touches[id].reads.push(region);
+            self.loose.moves[id].done.extend(before);
+            before = Some(drift);
+            past.sources.push(drift);
+            past.all.push(drift);
+        }
+        if let Some(region) = self.shared(stmt, to)? {
+            let kind = value.map_or(Kind::Other, Kind::Put);
+            let (id, drift) = self.adrift(kind, number, thread, epoch);
+            self.touches[id].writes.push(region.clone());
+            self.loose.moves[id].done.extend(before);
+            before = Some(drift);
+            past.all.push(drift);
+            past.writing.push(region);
+        }
+        if is_copy {
+            past.last_copy = before;
+        }
+        Ok(())
+    }
+
+    /// The signals of an array on one rank, among those of all.
+    fn slots(
+        &self,
+        stmt: &Stmt,
+        rank: u32,
+        signal: SignalId,
+        slots: Range<u32>,
+    ) -> Result<Range<usize>, ExploreError> {
+        let outside = || ExploreError::OutOfBounds { span: stmt.span };
+        if slots.is_empty() {
+            return Ok(0..0);
+        }
+        let view = self.views.get(rank as usize).ok_or_else(outside)?;
+        if slots.end > view.signal_len(signal) {
+            return Err(outside());
+        }
+        let base = self.bases[rank as usize * self.program.signals.len() + signal.index()];
+        Ok(base + slots.start as usize..base + slots.end as usize)
+    }
+
+    /// A region that other actors can touch as well, if it holds anything.
+    fn shared(&self, stmt: &Stmt, region: Region) -> Result<Option<Region>, ExploreError> {
+        let shared = match self.program.buffers[region.buffer].kind {
+            BufferKind::Symmetric | BufferKind::Exposed => true,
+            BufferKind::Input | BufferKind::Output => false,
+        };
+        if region.is_empty() || !shared {
+            return Ok(None);
+        }
+        let outside = || ExploreError::OutOfBounds { span: stmt.span };
+        let view = self.views.get(region.rank as usize).ok_or_else(outside)?;
+        let extent = view.extent(region.buffer);
+        let first = view.first_row(region.buffer, region.rank);
+        let inside = u64::from(region.plane) < extent.planes
+            && first <= region.rows.start
+            && u64::from(region.rows.end) <= u64::from(first) + extent.rows
+            && u64::from(region.cols.end) <= extent.cols;
+        if inside { Ok(Some(region)) } else { Err(outside()) }
+    }
+
+    /// Orders the launches of one rank: a body begins when the launch before is over, an exit when
+    /// the bodies of its agent are.
+    fn link(&mut self, rank: u32, config: Config) {
+        let all: Vec<usize> = (0..self.loose.threads.len())
+            .filter(|&thread| self.loose.threads[thread].rank == rank)
+            .collect();
+        let caller = self.exposes().then(|| self.caller(rank, &all, config.epochs));
+        for &thread in &all {
+            let Thread { agent, cta, .. } = self.loose.threads[thread];
+            for launch in 0..config.epochs as usize {
+                let mut passed = Vec::new();
+                for &other in &all {
+                    let Thread { agent: of, cta: other_cta, .. } = self.loose.threads[other];
+                    let spans = &self.spans[other];
+                    if cta.is_some() && launch > 0 {
+                        passed.push((other, spans[launch - 1].end));
+                    }
+                    if cta.is_none() && of == agent && other_cta.is_some() {
+                        passed.push((other, spans[launch].end));
+                    }
+                    if config.host_first && self.is_before(of, agent) {
+                        passed.push((other, spans[launch].waited));
+                    }
+                }
+                // The caller's line holds a begin and an end for each launch.
+                passed.extend(caller.map(|caller| (caller, 2 * launch + 1)));
+                let begin = self.spans[thread][launch].begin;
+                self.loose.moves[begin].passed = passed;
+            }
+        }
+    }
+
+    /// Whether the host is through with the waits of agent `one` before it starts `two`: it feeds
+    /// one copy engine behind the other, then launches the grid.
+    fn is_before(&self, one: AgentId, two: AgentId) -> bool {
+        let engine = |agent: AgentId| self.program.agents[agent].engine;
+        engine(one) == Engine::CopyEngine
+            && one != two
+            && (engine(two) == Engine::Ctas || one.index() < two.index())
+    }
+
+    fn exposes(&self) -> bool {
+        self.program.buffers.values().any(|buffer| buffer.kind == BufferKind::Exposed)
+    }
+
+    /// The caller of a rank's launches, who writes the tensors that peers read before each launch,
+    /// and may do with them as it likes behind it.
+    fn caller(&mut self, rank: u32, all: &[usize], epochs: u32) -> usize {
+        let thread = self.loose.threads.len();
+        let agent = AgentId(u32::MAX);
+        let engine = Engine::CopyEngine;
+        self.loose.threads.push(Thread { rank, agent, engine, cta: None, line: Vec::new() });
+        self.spans.push(Vec::new());
+        for launch in 0..epochs as usize {
+            self.in_line(Kind::Begin, None, thread, launch as u32 + 1);
+            let end = self.in_line(Kind::End, None, thread, launch as u32 + 1);
+            let ends = all.iter().map(|&thread| (thread, self.spans[thread][launch].end));
+            self.loose.moves[end].passed = ends.collect();
+        }
+        thread
+    }
+
+    /// Cuts memory into cells and gives each move those it touches.
+    fn place(&mut self) {
+        let mut cells = Cells::default();
+        for touch in &self.touches {
+            touch.reads.iter().chain(&touch.writes).for_each(|region| cells.cut(region));
+        }
+        for id in 0..self.touches.len() {
+            let touch = std::mem::take(&mut self.touches[id]);
+            let reads: Vec<_> = touch.reads.iter().flat_map(|region| cells.of(region)).collect();
+            let writes = touch.writes.iter().flat_map(|region| cells.of(region)).collect();
+            self.loose.moves[id].writes = writes;
+            match touch.early {
+                Some(early) => self.read_early(id, &early, reads, &mut cells),
+                None => self.loose.moves[id].reads = reads,
+            }
+        }
+        let exposed = self.program.buffers.iter().filter(|(_, b)| b.kind == BufferKind::Exposed);
+        let exposed: Vec<BufferId> = exposed.map(|(id, _)| id).collect();
+        for thread in self.loose.threads.iter().filter(|thread| thread.agent.0 == u32::MAX) {
+            let on_rank = exposed.iter().flat_map(|&buffer| cells.on_rank(buffer, thread.rank));
+            let writes: Vec<_> = on_rank.collect();
+            for &id in &thread.line {
+                self.loose.moves[id].writes = writes.clone();
+            }
+        }
+        self.loose.cells = cells.len();
+    }
+
+    /// Lets the reads of a mainloop drift from where the wait before it began, or from where the
+    /// thread's own write of a cell was over.
+    fn read_early(&mut self, id: MoveId, early: &Early, reads: Vec<u32>, cells: &mut Cells) {
+        let mut from: BTreeMap<u32, usize> = reads.iter().map(|&cell| (cell, early.from)).collect();
+        for (region, over) in &early.own {
+            for cell in cells.of(region) {
+                from.entry(cell).and_modify(|from| *from = (*from).max(*over));
+            }
+        }
+        let Move { thread, launch, stmt, .. } = self.loose.moves[id];
+        let mut groups: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        for cell in reads {
+            groups.entry(from[&cell]).or_default().push(cell);
+        }
+        for (from, reads) in groups {
+            let early = self.step(Kind::Other, stmt, thread, launch);
+            self.loose.moves[early].passed.push((thread, from));
+            self.loose.moves[early].reads = reads;
+            self.loose.moves[id].done.push(self.loose.adrift.len());
+            self.loose.adrift.push(early);
+        }
+    }
+}
+
+impl Past {
+    /// What has to be over before a signal is raised.
+    fn ask(&mut self, after: Completion, place: usize) -> Vec<usize> {
+        if !asks_for_write(after) {
+            return std::mem::take(&mut self.sources);
+        }
+        self.sources.clear();
+        self.written.extend(self.writing.drain(..).map(|region| (region, place + 1)));
+        std::mem::take(&mut self.all)
+    }
+}
+
+/// The next event, none of whose indices leaves what it indexes.
+fn next<'p>(run: &mut AgentRun<'_, 'p>) -> Result<Option<Event<'p>>, ExploreError> {
+    let event = run.next();
+    match run.take_escape() {
+        Some(stmt) => Err(ExploreError::OutOfBounds { span: stmt.span }),
+        None => Ok(event),
+    }
+}
+
+fn cut(a: &Range<u32>, b: &Range<u32>) -> Range<u32> {
+    a.start.max(b.start)..a.end.min(b.end)
+}

@@ -1,0 +1,195 @@
+//! What is seen of a run: which write each read sees, which write each write follows, and which
+//! raises end each wait. All three have to be the same in every interleaving.
+
+use super::Fault;
+use super::search::{State, begins, raised};
+use super::system::{Kind, MoveId, System};
+use flux_ir::diagnostic::Rule;
+use flux_ir::eval::Change;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where nothing has been seen yet.
+const UNSEEN: u16 = u16::MAX;
+
+pub(super) struct Watch<'s> {
+    system: &'s System,
+    /// Of each read and each write of a cell, the writer it found there.
+    found: Vec<u16>,
+    /// Of each signal and target, which of the signal's raises made it reach the target.
+    ended: BTreeMap<(usize, i64), Vec<bool>>,
+    faults: BTreeSet<Fault>,
+}
+
+impl<'s> Watch<'s> {
+    pub(super) fn new(system: &'s System) -> Self {
+        let accesses = |step: &super::system::Move| step.reads.len() + step.writes.len();
+        let found = vec![UNSEEN; system.moves.iter().map(accesses).sum()];
+        Watch { system, found, ended: BTreeMap::new(), faults: BTreeSet::new() }
+    }
+
+    pub(super) fn has_fault(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
+    pub(super) fn into_faults(self) -> BTreeSet<Fault> {
+        self.faults
+    }
+
+    fn fault_of(&mut self, rule: Rule, id: MoveId) {
+        let stmt = self.system.moves[id].stmt;
+        self.faults.insert(Fault { rule, stmt });
+    }
+
+    /// Looks at a move that happens in `state`.
+    pub(super) fn happens(&mut self, id: MoveId, state: &State) {
+        let system = self.system;
+        let step = &system.moves[id];
+        let (reads, writes) = system.accesses[id];
+        for (&cell, access) in step.reads.iter().zip(reads..) {
+            let writer = state.writer(system, cell);
+            let before = std::mem::replace(&mut self.found[access], writer as u16);
+            self.read(id, writer);
+            if before != UNSEEN && usize::from(before) != writer {
+                let rule = Rule::OverwriteBeforeRead;
+                self.fault_of(rule, if writer == 0 { before.into() } else { writer });
+            }
+        }
+        for (&cell, access) in step.writes.iter().zip(writes..) {
+            let writer = state.writer(system, cell);
+            let before = std::mem::replace(&mut self.found[access], writer as u16);
+            if before != UNSEEN && usize::from(before) != writer {
+                self.fault_of(Rule::UnorderedWrites, id);
+            }
+        }
+        if let Kind::Sum(contributions, _) = step.kind {
+            self.sum(id, contributions, state);
+        }
+        if step.raise.is_some() {
+            self.raise(id, state);
+        }
+    }
+
+    /// What is read in a launch was written in that launch.
+    fn read(&mut self, id: MoveId, writer: MoveId) {
+        let (reads, writes) = (&self.system.moves[id], &self.system.moves[writer]);
+        let ended = writes.kind == Kind::End && writes.launch == reads.launch;
+        if writer == 0 || writes.launch < reads.launch {
+            self.fault_of(Rule::ReadBeforeArrival, id);
+        } else if ended || (begins(self.system, writer) && writes.launch > reads.launch) {
+            self.fault_of(Rule::ExitBeforeRead, id);
+        } else if writes.launch > reads.launch {
+            self.fault_of(Rule::OverwriteBeforeRead, writer);
+        }
+    }
+
+    /// Each element takes, of each other rank once, what that rank computed as this one did its
+    /// own.
+    fn sum(&mut self, id: MoveId, contributions: usize, state: &State) {
+        let system = self.system;
+        let step = &system.moves[id];
+        let Kind::Sum(_, own) = step.kind else { return };
+        let rank = system.threads[step.thread].rank;
+        let cells = step.reads.len() / contributions.max(1);
+        let is_exact = (0..cells).all(|cell| {
+            let writers = (0..contributions).map(|part| {
+                let writer = state.writer(system, step.reads[part * cells + cell]);
+                let from = system.threads[system.moves[writer].thread].rank;
+                (system.moves[writer].kind == Kind::Put(own) && from != rank).then_some(from)
+            });
+            let ranks: Option<BTreeSet<u32>> = writers.collect();
+            ranks.is_some_and(|ranks| ranks.len() == contributions)
+        });
+        if !is_exact {
+            self.fault_of(Rule::SumNotExact, id);
+        }
+    }
+
+    /// A signal is set by one actor, never to less; and what ends a wait for it is the same set of
+    /// raises in every interleaving, and no more than the wait asked for.
+    fn raise(&mut self, id: MoveId, state: &State) {
+        let system = self.system;
+        let step = &system.moves[id];
+        let Some(raise) = step.raise else { return };
+        let old = state.signal(raise.slot);
+        let slot = &system.slots[raise.slot];
+        if let Change::Set(value) = raise.change {
+            let alone = slot.raises.iter().all(|&(_, thread, _)| thread == step.thread);
+            if i64::from(value) < old || !alone {
+                self.fault_of(Rule::SignalNotMonotone, id);
+            }
+        }
+        let new = raised(old, raise);
+        for (&target, waits) in slot.targets.range(old.saturating_add(1)..=new.max(old)) {
+            if target > new || target <= old {
+                continue;
+            }
+            if new != target {
+                self.faults_of(Rule::CountNotExact, waits);
+            }
+            let done = slot
+                .raises
+                .iter()
+                .map(|&(raised, thread, place)| raised == id || place < state.place(thread));
+            let done: Vec<bool> = done.collect();
+            match self.ended.get(&(raise.slot, target)) {
+                Some(before) if *before == done => {}
+                Some(_) => self.faults_of(Rule::CountNotExact, waits),
+                None => {
+                    self.scopes(&done, raise.slot, target, id);
+                    self.ended.insert((raise.slot, target), done);
+                }
+            }
+        }
+    }
+
+    fn faults_of(&mut self, rule: Rule, ids: &[MoveId]) {
+        ids.iter().for_each(|&id| self.fault_of(rule, id));
+    }
+
+    /// Whether the raises that end a wait and the wait reach each other. Of raises that set, the
+    /// last one is seen.
+    fn scopes(&mut self, done: &[bool], slot: usize, target: i64, last: MoveId) {
+        let system = self.system;
+        let slot = &system.slots[slot];
+        for &wait in &slot.targets[&target] {
+            for (&(id, thread, _), _) in slot.raises.iter().zip(done).filter(|(_, done)| **done) {
+                let Some(raise) = system.moves[id].raise else { continue };
+                if matches!(raise.change, Change::Set(_)) && id != last {
+                    continue;
+                }
+                let waiting = system.moves[wait].thread;
+                let reach = system.threads[thread].reach(&system.threads[waiting]);
+                let scope = system.moves[wait].wait.as_ref().map_or(reach, |wait| wait.scope);
+                if raise.scope < reach {
+                    self.fault_of(Rule::ScopeTooNarrow, id);
+                }
+                if scope < reach {
+                    self.fault_of(Rule::ScopeTooNarrow, wait);
+                }
+            }
+        }
+    }
+
+    /// Nothing can happen, and not all is over: tells which waits hang.
+    pub(super) fn stuck(&mut self, state: &State) {
+        let system = self.system;
+        for thread in 0..system.threads.len() {
+            let Some(id) = state.next(system, thread) else { continue };
+            let step = &system.moves[id];
+            let Some(wait) = &step.wait else { continue };
+            let hangs = |&slot: &usize| state.signal(slot) < wait.target;
+            for slot in wait.slots.clone().filter(hangs) {
+                let raises = system.slots[slot]
+                    .raises
+                    .iter()
+                    .filter(|(id, ..)| system.moves[*id].launch <= step.launch);
+                let reached = raises.fold(0, |value, (id, ..)| {
+                    system.moves[*id].raise.map_or(value, |raise| raised(value, raise))
+                });
+                let rule =
+                    if reached < wait.target { Rule::WaitWithoutSignal } else { Rule::Deadlock };
+                self.fault_of(rule, id);
+            }
+        }
+    }
+}
