@@ -7,7 +7,10 @@
 //! | `lower` | a kernel and the Program that the default schedule makes of it, which passes |
 //! | `verify` | a Program or a schedule that breaks rules: `; error[rule]: …` stands behind the offending line (the one that carries the diagnostic's `@line:column`, or else the first) |
 //!
-//! A `verify` file whose name ends in `_passes` has no expectation and passes.
+//! | `faults` | a fault seen in the field, in the same way; `; rule: …` above names the rule it deserves, `; base: …` the sound Program it was made from |
+//!
+//! A `verify` or `faults` file whose name ends in `_passes` has no expectation and passes. The name of
+//! any other `verify` file begins with a rule that it breaks.
 
 use flux_ir::{Diagnostic, Diagnostics, Kernel, Program, Rule, Schedule, check, lower};
 use std::fs;
@@ -122,18 +125,64 @@ fn with_expectations(lines: &[&str], found: &[Diagnostic]) -> String {
     shown
 }
 
+fn stem(file: &Path) -> String {
+    file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// What is found in a file, and the file with it; one that ends in `_passes` has to pass.
+fn judged(text: &str, file: &Path) -> (Diagnostics, String) {
+    let lines = without_expectations(text);
+    let found = verdict(&lines.join("\n")).err().unwrap_or_default();
+    let passes = stem(file).ends_with("_passes");
+    assert_eq!(found.is_empty(), passes, "{}: {found}", file.display());
+    let shown = with_expectations(&lines, &found.0);
+    (found, shown)
+}
+
+/// The rule's name in names of files.
+fn file_name(rule: Rule) -> String {
+    rule.name().replace('-', "_")
+}
+
 #[test]
 fn broken_rules_are_found_where_they_are_broken() {
     each("verify", |text, file| {
-        let lines = without_expectations(text);
-        let passes =
-            file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_passes"));
-        let found = match verdict(&lines.join("\n")) {
-            Ok(()) => Diagnostics::new(),
-            Err(found) => found,
-        };
-        assert_eq!(found.is_empty(), passes, "{}: {found}", file.display());
-        Ok(with_expectations(&lines, &found.0))
+        let (found, shown) = judged(text, file);
+        let named = Rule::ALL.into_iter().find(|&rule| stem(file).starts_with(&file_name(rule)));
+        let breaks = found.is_empty() || named.is_none_or(|rule| breaks(&found, rule.name()));
+        assert!(breaks, "{} breaks another rule: {found}", file.display());
+        Ok(shown)
+    });
+}
+
+fn breaks(found: &Diagnostics, rule: &str) -> bool {
+    found.0.iter().any(|diagnostic| diagnostic.rule.name() == rule)
+}
+
+/// What stands behind `; key: ` above a Program.
+fn header<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix("; ")?.strip_prefix(key)?.strip_prefix(": "))
+}
+
+#[test]
+fn faults_of_the_field_are_rejected_by_the_rule_they_deserve() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/faults.md");
+    let docs = fs::read_to_string(docs).expect("docs/faults.md");
+    each("faults", |text, file| {
+        let (found, shown) = judged(text, file);
+        let name = stem(file);
+        if !found.is_empty() {
+            let rule = header(text, "rule").unwrap_or_else(|| panic!("{name} names no rule"));
+            assert!(breaks(&found, rule), "{name} deserves {rule}: {found}");
+            let seen = header(text, "seen").unwrap_or_else(|| panic!("{name} was seen nowhere"));
+            let base = header(text, "base").unwrap_or_else(|| panic!("{name} has no base"));
+            assert!(!seen.is_empty() && base.ends_with("_passes"), "{name}: {seen}, {base}");
+            assert!(file.with_file_name(format!("{base}.flux")).exists(), "{name}: no {base}");
+            let row = docs.lines().find(|line| line.contains(&format!("| `{name}` |")));
+            let row = row.unwrap_or_else(|| panic!("docs/faults.md lacks {name}"));
+            assert!(row.contains(&format!("(rules.md#{rule})")), "{name}: {row}");
+        }
+        Ok(shown)
     });
 }
 
@@ -158,7 +207,7 @@ fn every_rule_of_the_checker_has_a_file_that_breaks_it_and_one_that_just_passes(
         if rule == Rule::Language {
             continue;
         }
-        let stem = rule.name().replace('-', "_");
+        let stem = file_name(rule);
         for name in [format!("{stem}.flux"), format!("{stem}_passes.flux")] {
             assert!(folder.join(&name).exists(), "{name} is missing");
         }

@@ -1,0 +1,46 @@
+; A barrier that does not wait for the last rank.
+; seen: tt-metal #57458 (its kind: the one that lags is not waited for)
+; rule: overwrite-before-read
+; base: gather_barrier_passes
+program @gather_barrier for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %S = ceil(M / world)
+  let %own = max(min(%S, M - rank * %S), 0)
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[%own, K] in first_row rank * %S @12:3
+  buffer %b : bf16[N, K] in @13:3
+  buffer %c : bf16[M, N] out @14:3
+  buffer %a_all : bf16[M, K] symmetric @15:3
+  signal %here[world] host
+  signal %arrived[world] device
+  table %tiles[%T] order own_shard_first (%tm, %tn) -> (%tm * 8 / %S, (min(%tm * 8 + 8, M) - 1) / %S + 1)
+  %e0 = acc 0 @19:3
+  agent push on copy_engine {
+    for %p in 0..world { @21:5
+      signal peer(%p).%here[rank] = epoch scope sys after performed @22:7
+    }
+    wait %here[0..max(world - 1, 1)] >= epoch scope sys @24:5
+    for %h in 0..world { @25:5
+      let %dst = (rank + %h) % world @26:7
+      copy peer(%dst).%a_all[rank * %S..rank * %S + %own, 0..K] <- %a[rank * %S..rank * %S + %own, 0..K] @27:7 ; error[overwrite-before-read]: rank 0, the copy engine of `push` writes rows 0..1, columns 0..1 of `%a_all` on rank 1, which rank 1, cta 0 of `gemm` may not have read yet in launch 1
+      signal peer(%dst).%arrived[rank] = epoch scope sys after performed @28:7
+    }
+  }
+  agent gemm on ctas {
+    for %t in cta..%T step ctas { @32:5
+      row (%m, %n, %first, %last) = %tiles[%t] @33:7
+      let %m0 = %m * 8 @34:7
+      let %m1 = min(%m0 + 8, M) @35:7
+      let %n0 = %n * 8 @36:7
+      let %n1 = min(%n0 + 8, N) @37:7
+      for %s in %first..%last { @38:7
+        wait %arrived[%s] >= epoch scope sys @39:9
+      }
+      fence proxy.async @41:7
+      mainloop %a_all[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @42:7
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @43:7
+    }
+  }
+}

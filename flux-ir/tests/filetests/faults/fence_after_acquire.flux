@@ -1,0 +1,51 @@
+; A flag is acquired through the generic proxy; the TMA load behind it goes through the other one,
+;   with no fence between.
+; seen: Flux AG-GEMM (flag acquire, then TMA load), Triton-distributed `wait`, CuTeDSL AG gate,
+;   DeepEP #621 and PR #642, FlashKDA #24
+; rule: missing-proxy-fence
+; base: gather_push_passes
+program @gather_push for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %S = ceil(M / world)
+  let %own = max(min(%S, M - rank * %S), 0)
+  let %CH = ceil(%S / 4)
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[%own, K] in first_row rank * %S @15:3
+  buffer %b : bf16[N, K] in @16:3
+  buffer %c : bf16[M, N] out @17:3
+  buffer %a_all : bf16[2][M, K] symmetric @18:3
+  signal %free[world] host
+  signal %arrived[world * %CH] device
+  table %tiles[%T] order own_shard_first (%tm, %tn) -> (%tm * 8 / %S * %CH + %tm * 8 % %S / 4, (min(%tm * 8 + 8, M) - 1) / %S * %CH + (min(%tm * 8 + 8, M) - 1) % %S / 4 + 1)
+  %e0 = acc 0 @22:3
+  agent push on copy_engine {
+    for %h in 0..world { @24:5
+      let %dst = (rank + %h) % world @25:7
+      wait %free[%dst] >= epoch - 2 scope sys @26:7
+      for %c in 0..ceil(%own / 4) { @27:7
+        let %from = rank * %S + %c * 4 @28:9
+        let %to = min(%from + 4, rank * %S + %own) @29:9
+        copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @30:9
+        signal peer(%dst).%arrived[rank * %CH + %c] = epoch scope sys after performed @31:9
+      }
+    }
+  }
+  agent gemm on ctas {
+    for %t in cta..%T step ctas { @36:5
+      row (%m, %n, %first, %last) = %tiles[%t] @37:7
+      let %m0 = %m * 8 @38:7
+      let %m1 = min(%m0 + 8, M) @39:7
+      let %n0 = %n * 8 @40:7
+      let %n1 = min(%n0 + 8, N) @41:7
+      wait %arrived[%first..%last] >= epoch scope sys @42:7
+      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @43:7 ; error[missing-proxy-fence]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%a_all{1}` on rank 0 by TMA, and no `fence proxy.async` stands behind the wait for it
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @44:7
+    }
+  } exit {
+    for %p in 0..world { @47:5
+      signal peer(%p).%free[rank] = epoch scope sys after performed @48:7
+    }
+  }
+}

@@ -1,0 +1,71 @@
+; A product's rows are copied to every rank as soon as their tiles are stored, and multiplied
+;   there.
+program @gemm_gather_gemm for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %S = ceil(M / world)
+  let %own = max(min(%S, M - rank * %S), 0)
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[M, K] in @10:3
+  buffer %b : bf16[N, K] in @11:3
+  buffer %w : bf16[N, N] in @12:3
+  buffer %c : bf16[M, N] out @13:3
+  buffer %h : bf16[%S, N] symmetric first_row rank * %S @14:3
+  buffer %h_all : bf16[2][M, N] symmetric @15:3
+  signal %made[%MT] host
+  signal %free[world] host
+  signal %arrived[world * %MT] device
+  table %tiles[%T] order row_major (%tm, %tn) -> (%tm * 8 / %S, (min(%tm * 8 + 8, M) - 1) / %S + 1)
+  %e0 = acc 0 @20:3
+  agent up on ctas {
+    for %t in cta..%T step ctas { @22:5
+      row (%m, %n, %first, %last) = %tiles[%t] @23:7
+      let %m0 = %m * 8 @24:7
+      let %m1 = min(%m0 + 8, M) @25:7
+      let %n0 = %n * 8 @26:7
+      let %n1 = min(%n0 + 8, N) @27:7
+      let %lo = max(rank * %S, %m0) @28:7
+      let %hi = min(rank * %S + %S, %m1) @29:7
+      if %lo < %hi { @30:7
+        mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @31:9
+        store %h[%lo..%hi, %n0..%n1] <- %e0 @32:9
+        signal %made[%m] += 1 scope sys after performed @33:9
+      }
+    }
+  }
+  agent gather on copy_engine {
+    if 0 < %own { @38:5
+      for %d in 0..world { @39:7
+        let %dst = (rank + %d) % world @40:9
+        wait %free[%dst] >= epoch - 2 scope sys @41:9
+        for %r in rank * %S / 8..ceil((rank * %S + %own) / 8) { @42:9
+          let %from = max(rank * %S, %r * 8) @43:11
+          let %to = min(rank * %S + %own, %r * 8 + 8) @44:11
+          wait %made[%r] >= %NT * epoch scope sys @45:11
+          copy peer(%dst).%h_all{epoch % 2}[%from..%to, 0..N] <- %h[%from..%to, 0..N] @46:11
+          signal peer(%dst).%arrived[rank * %MT + %r] = epoch scope sys after performed @47:11
+        }
+      }
+    }
+  }
+  agent down on ctas {
+    for %t in cta..%T step ctas { @53:5
+      row (%m, %n, %first, %last) = %tiles[%t] @54:7
+      let %m0 = %m * 8 @55:7
+      let %m1 = min(%m0 + 8, M) @56:7
+      let %n0 = %n * 8 @57:7
+      let %n1 = min(%n0 + 8, N) @58:7
+      for %s in %first..%last { @59:7
+        wait %arrived[%s * %MT + %m] >= epoch scope sys @60:9
+      }
+      fence proxy.async @62:7
+      mainloop %h_all{epoch % 2}[%m0..%m1, 0..N] * %w[%n0..%n1, 0..N]^T @63:7
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @64:7
+    }
+  } exit {
+    for %p in 0..world { @67:5
+      signal peer(%p).%free[rank] = epoch scope sys after performed @68:7
+    }
+  }
+}

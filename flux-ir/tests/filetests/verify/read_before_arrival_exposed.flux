@@ -1,0 +1,15 @@
+; A peer's tensor is pulled when the launch before has begun.
+program @pull for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  buffer %a : bf16[M, K] exposed @4:3
+  buffer %x : bf16[M, K] symmetric @5:3
+  signal %ready[1] host
+  signal %done[1] host
+  agent pull on copy_engine {
+    signal peer((rank + world - 1) % world).%ready[0] = epoch scope sys after performed @9:5
+    wait %ready[0] >= epoch - 1 scope sys @10:5
+    copy %x[0..M, 0..K] <- peer((rank + 1) % world).%a[0..M, 0..K] @11:5 ; error[read-before-arrival]: rank 0, the copy engine of `pull` reads rows 0..1, columns 0..1 of `%a` on rank 1, and nothing it waits for says that rank 1 has begun this launch
+    signal peer((rank + 1) % world).%done[0] = epoch scope sys after performed @12:5
+    wait %done[0] >= epoch scope sys @13:5
+  }
+}
