@@ -17,6 +17,7 @@ mod arithmetic;
 mod coverage;
 mod deadlock;
 mod effects;
+mod epochs;
 mod family;
 mod happens;
 mod launch;

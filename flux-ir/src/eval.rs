@@ -13,10 +13,11 @@ pub use walk::AgentRun;
 use crate::arena::Handle;
 use crate::order::OrderError;
 use crate::program::{
-    AgentId, BufferId, Completion, Expr, Program, Scope, SignalId, Stmt, Sym, TableId, ValueId,
+    AgentId, BufferId, Completion, Expr, Program, Scope, SignalId, Stmt, Sym, Table, TableId,
+    ValueId,
 };
-use crate::tile::{Grid, Ranks, Shape};
-use fold::{Code, Folder, Inputs};
+use crate::tile::{Grid, Ranks, Shape, TileCoord};
+use fold::{Code, Folded, Folder, Inputs};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -191,14 +192,10 @@ impl<'p> RankView<'p> {
         let grid = Grid::new(launch.shape, program.tile, launch.world, scattered);
         for table in program.tables.values() {
             let tiles = table.order.table(&grid, ranks)?;
-            let mut vars = view.vars.clone();
-            let folder = Folder::new(program, launch, rank);
-            let [first, second] = [&table.fields[0], &table.fields[1]].map(|f| folder.expr(f));
+            let mut fields = Fields::new(&view, table);
             let rows = tiles.into_iter().map(|tile| {
-                vars[table.m.index()] = tile.m.into();
-                vars[table.n.index()] = tile.n.into();
-                let inputs = Inputs { vars: &vars, cta: 0, epoch: 0 };
-                [tile.m, tile.n, clamp(first.eval(inputs)), clamp(second.eval(inputs))]
+                let [first, second] = fields.of(tile);
+                [tile.m, tile.n, first, second]
             });
             view.tables.push(rows.collect());
         }
@@ -272,6 +269,42 @@ impl<'p> RankView<'p> {
     /// What the last CTA of `agent` does when all are through.
     pub fn exit(&self, agent: AgentId, epoch: u32) -> AgentRun<'_, 'p> {
         AgentRun::new(self, &self.agents[agent.index()][1], 0, epoch)
+    }
+}
+
+/// The two further fields of a table's rows.
+struct Fields {
+    exprs: [Folded; 2],
+    vars: Vec<i64>,
+    m: usize,
+    n: usize,
+    /// By tile row, where the fields do not depend on the tile column.
+    by_row: Option<Vec<Option<[u32; 2]>>>,
+}
+
+impl Fields {
+    fn new(view: &RankView<'_>, table: &Table) -> Self {
+        let folder = Folder::new(view.program, view.launch, view.rank);
+        let exprs = [&table.fields[0], &table.fields[1]].map(|field| folder.expr(field));
+        let (m, n) = (table.m.index(), table.n.index());
+        let by_row = exprs.iter().all(|expr| !expr.mentions(n)).then(Vec::new);
+        Fields { exprs, vars: view.vars.clone(), m, n, by_row }
+    }
+
+    fn of(&mut self, tile: TileCoord) -> [u32; 2] {
+        let row = tile.m as usize;
+        if let Some(known) = self.by_row.as_ref().and_then(|rows| *rows.get(row)?) {
+            return known;
+        }
+        self.vars[self.m] = tile.m.into();
+        self.vars[self.n] = tile.n.into();
+        let inputs = Inputs { vars: &self.vars, cta: 0, epoch: 0 };
+        let fields = [0, 1].map(|index: usize| clamp(self.exprs[index].eval(inputs)));
+        if let Some(rows) = &mut self.by_row {
+            rows.resize(rows.len().max(row + 1), None);
+            rows[row] = Some(fields);
+        }
+        fields
     }
 }
 

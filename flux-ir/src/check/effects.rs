@@ -4,6 +4,7 @@
 
 use super::Findings;
 use super::coverage::{Coverage, Fault};
+use super::epochs::Uniform;
 use super::launch::{bodies, describe};
 use super::regions::Regions;
 use super::trace::{Act, ActorTrace, Layout, Proxy, Step, name};
@@ -22,16 +23,18 @@ pub(super) struct RankTrace {
     pub(super) rects: Vec<Region>,
 }
 
-/// Walks what `rank` does in all launches.
+/// Walks what `rank` does in all launches: in the first alone where the others follow from it.
 pub(super) fn walk(
     layout: &Layout<'_>,
     regions: &Regions<'_, '_>,
+    uniform: Option<&Uniform>,
     rank: u32,
     found: &mut Findings,
 ) -> RankTrace {
     let mut walk = Walk::new(layout, regions, rank, found);
     let mut actors = vec![ActorTrace { steps: Vec::new(), starts: vec![0] }; layout.each as usize];
-    for epoch in 1..=layout.epochs {
+    let walked = if uniform.is_some() { 1 } else { layout.epochs };
+    for epoch in 1..=walked {
         walk.begin(epoch);
         let mut places = actors.iter_mut();
         for (agent, entry) in layout.program.agents.iter() {
@@ -45,7 +48,11 @@ pub(super) fn walk(
         }
         walk.report_coverage();
     }
-    RankTrace { actors, rects: walk.rects }
+    let mut rects = walk.rects;
+    if let Some(uniform) = uniform {
+        uniform.extend(layout.epochs, &mut actors, &mut rects);
+    }
+    RankTrace { actors, rects }
 }
 
 struct Walk<'a, 'p> {
@@ -199,11 +206,9 @@ impl<'a, 'p> Walk<'a, 'p> {
             let fault = format!("waits for slots {slots:?} of `%{name}`, which has {}", all.len());
             return Err((Rule::Bounds, fault));
         }
-        if target > 0 {
-            let (slot, len) = (all.start + slots.start, slots.len() as u32);
-            let target = i32::try_from(target).unwrap_or(i32::MAX);
-            self.step(number, Act::Wait { slot, len, target });
-        }
+        let (slot, len) = (all.start + slots.start, slots.len() as u32);
+        let target = target.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        self.step(number, Act::Wait { slot, len, target });
         Ok(())
     }
 

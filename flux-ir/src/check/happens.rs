@@ -46,8 +46,12 @@ impl History {
         &self.raises[self.starts[slot] as usize..self.starts[slot + 1] as usize]
     }
 
-    /// The raises a wait stands for: the first whose sum reaches the target.
+    /// The raises a wait stands for: the first whose sum reaches the target. A target that is
+    /// not positive asks for none.
     pub(super) fn stands_for(&self, slot: u32, target: i32) -> &[Raise] {
+        if target <= 0 {
+            return &[];
+        }
         let all = self.of(slot);
         let below = all.partition_point(|raise| i64::from(raise.value) < i64::from(target));
         &all[..all.len().min(below + 1)]

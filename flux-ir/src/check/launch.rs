@@ -1,5 +1,6 @@
 //! Checks one launch: whether it can be run at all, then the run itself.
 
+use super::epochs::Uniform;
 use super::happens::{History, Scene};
 use super::machine::Machine;
 use super::memory::Memory;
@@ -53,9 +54,10 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     let shares = program.communicates() || shares_memory(program);
     let epochs = if shares { EPOCHS } else { 1 };
     let (layout, regions) = (Layout::new(&views, epochs), Regions::new(&views));
+    let uniform = Uniform::of(&views[0], epochs);
     let walked = each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
-        (effects::walk(&layout, &regions, rank, &mut found), found)
+        (effects::walk(&layout, &regions, uniform.as_ref(), rank, &mut found), found)
     });
     let mut traces = Vec::with_capacity(walked.len());
     for (trace, of_rank) in walked {

@@ -24,6 +24,9 @@ pub(super) fn shared_waits(scene: &Scene<'_, '_>) -> SharedWaits {
         let raises = scene.history.of(slot);
         raises.iter().all(|raise| raise.actor == raises[0].actor)
     };
+    if (0..scene.layout.slot_count() as u32).all(by_one) {
+        return shared;
+    }
     for (actor, trace) in (0..).zip(scene.traces) {
         for epoch in 1..=scene.layout.epochs {
             for at in trace.launch(epoch) {

@@ -42,6 +42,15 @@ impl Folded {
         }
     }
 
+    /// Whether the expression depends on a variable.
+    pub(super) fn mentions(&self, wanted: usize) -> bool {
+        match self {
+            Folded::Var(var) => *var == wanted,
+            Folded::Int(_) | Folded::Epoch | Folded::Cta => false,
+            Folded::Bin(_, operands) => operands.iter().any(|operand| operand.mentions(wanted)),
+        }
+    }
+
     /// [`Folded::eval`], without a call where the operand is a leaf.
     #[inline(always)]
     fn operand(&self, inputs: Inputs<'_>) -> i64 {

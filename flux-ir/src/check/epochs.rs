@@ -1,0 +1,199 @@
+//! How launches of one Program differ: in numbers that grow with the epoch, and in planes that
+//! take turns. Where they differ in nothing else, one launch is walked and the others follow.
+
+use super::trace::{Act, ActorTrace};
+use crate::arena::Handle;
+use crate::eval::{RankView, Region};
+use crate::program::{At, BinOp, Cond, Expr, Op, Place, Range, Stmt, Sym, Update, VarId};
+use std::collections::HashSet;
+
+/// What a launch adds to the one before it.
+#[derive(Debug)]
+pub(super) struct Uniform {
+    /// By statement: how much the target of a wait, or the value of a raise, grows.
+    growth: Vec<i64>,
+    /// By buffer and launch: how far its planes are from those of the first launch.
+    planes: Vec<Vec<i64>>,
+}
+
+impl Uniform {
+    /// How `epochs` launches differ; none where control flow, regions or slots do, or where
+    /// places of one buffer do not move alike. Extents of planes are those of `view`.
+    pub(super) fn of(view: &RankView<'_>, epochs: u32) -> Option<Uniform> {
+        let program = view.program;
+        let planes = vec![None; program.buffers.len()];
+        let mut analysis = Analysis { view, epochs, varying: HashSet::new(), planes };
+        let growth: Option<Vec<i64>> =
+            program.statements().map(|stmt| analysis.growth(stmt)).collect();
+        let unmoved = || vec![0; epochs as usize];
+        let planes = analysis.planes.into_iter().map(|moves| moves.unwrap_or_else(unmoved));
+        Some(Uniform { growth: growth?, planes: planes.collect() })
+    }
+
+    /// Extends the traces of the first launch by those of the others, and their rectangles.
+    pub(super) fn extend(&self, epochs: u32, actors: &mut [ActorTrace], rects: &mut Vec<Region>) {
+        let first = rects.len() as u32;
+        for epoch in 2..=epochs {
+            for rect in 0..first as usize {
+                let mut region = rects[rect].clone();
+                let moves = self.planes[region.buffer.index()][epoch as usize - 1];
+                region.plane = (i64::from(region.plane) + moves) as u32;
+                rects.push(region);
+            }
+        }
+        for actor in actors {
+            let count = actor.steps.len();
+            for later in 1..epochs {
+                for at in 0..count {
+                    let mut step = actor.steps[at];
+                    let grown = self.growth[step.number as usize] * i64::from(later);
+                    match &mut step.act {
+                        Act::Wait { target, .. } => *target += grown as i32,
+                        Act::Raise { value, .. } => *value = (i64::from(*value) + grown) as u32,
+                        Act::Read { rect, .. }
+                        | Act::Contribution { rect, .. }
+                        | Act::Write { rect, .. } => *rect += later * first,
+                        Act::Fence => {}
+                    }
+                    actor.steps.push(step);
+                }
+                actor.starts.push(actor.steps.len() as u32);
+            }
+        }
+    }
+}
+
+struct Analysis<'a, 'p> {
+    view: &'a RankView<'p>,
+    epochs: u32,
+    /// Variables that depend on the epoch.
+    varying: HashSet<VarId>,
+    /// By buffer: how far its planes move, once a place of it has been seen.
+    planes: Vec<Option<Vec<i64>>>,
+}
+
+impl Analysis<'_, '_> {
+    /// How much the number of a statement grows. None where launches differ otherwise.
+    fn growth(&mut self, stmt: &Stmt) -> Option<i64> {
+        let fixed = |all: &[&Expr]| all.iter().all(|expr| !self.varies(expr)).then_some(0);
+        match &stmt.op {
+            Op::Let { var, value } => {
+                if self.varies(value) {
+                    self.varying.insert(*var);
+                }
+                Some(0)
+            }
+            Op::Row { table: _, index, vars: _ } => fixed(&[index]),
+            Op::For { var: _, from, to, step, body: _ } => fixed(&[from, to, step]),
+            Op::If { cond: Cond::Eq(a, b) | Cond::Ne(a, b) | Cond::Lt(a, b), body: _ } => {
+                fixed(&[a, b])
+            }
+            Op::Wait { signal: _, slots: Range { lo, hi }, target, scope: _ } => {
+                fixed(&[lo, hi])?;
+                self.slope(target)
+            }
+            Op::FenceProxyAsync => Some(0),
+            Op::Mainloop { products } => {
+                products.iter().try_for_each(|p| self.place(&p.a).and(self.place(&p.b)))?;
+                Some(0)
+            }
+            Op::Store { to, value: _ } => self.place(to).map(|()| 0),
+            Op::Sum { var: _, own: _, from } => self.place(from).map(|()| 0),
+            Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
+                fixed(&[slot])?;
+                self.at(at)?;
+                match update {
+                    Update::Add(value) | Update::Set(value) => self.slope(value),
+                }
+            }
+            Op::Copy { from, to } => self.place(from).and(self.place(to)).map(|()| 0),
+        }
+    }
+
+    fn varies(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Int(_) => false,
+            Expr::Sym(sym) => *sym == Sym::Epoch,
+            Expr::Var(var) => self.varying.contains(var),
+            Expr::Bin(_, a, b) => self.varies(a) || self.varies(b),
+        }
+    }
+
+    /// How much an expression grows with the epoch, where that is a number.
+    fn slope(&self, expr: &Expr) -> Option<i64> {
+        if !self.varies(expr) {
+            return Some(0);
+        }
+        match expr {
+            Expr::Sym(Sym::Epoch) => Some(1),
+            Expr::Bin(BinOp::Add, a, b) => Some(self.slope(a)? + self.slope(b)?),
+            Expr::Bin(BinOp::Sub, a, b) => Some(self.slope(a)? - self.slope(b)?),
+            Expr::Bin(BinOp::Mul, a, b) => match (&**a, &**b) {
+                (Expr::Int(factor), other) | (other, Expr::Int(factor)) => {
+                    self.slope(other)?.checked_mul(*factor)
+                }
+                _ => None,
+            },
+            Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) | Expr::Bin(..) => None,
+        }
+    }
+
+    fn at(&self, at: &At) -> Option<()> {
+        match at {
+            At::Own => Some(()),
+            At::Peer(rank) => (!self.varies(rank)).then_some(()),
+        }
+    }
+
+    fn place(&mut self, place: &Place) -> Option<()> {
+        self.at(&place.at)?;
+        let (rows, cols) = (&place.rows, &place.cols);
+        if [&rows.lo, &rows.hi, &cols.lo, &cols.hi].into_iter().any(|expr| self.varies(expr)) {
+            return None;
+        }
+        let moves = self.moves(place)?;
+        let known = self.planes[place.buffer.index()].get_or_insert_with(|| moves.clone());
+        (*known == moves).then_some(())
+    }
+
+    /// How far the plane of a place moves from that of the first launch.
+    fn moves(&self, place: &Place) -> Option<Vec<i64>> {
+        let extents = &self.view.program.buffers[place.buffer].planes;
+        let mut moves = vec![0; self.epochs as usize];
+        for (index, extent) in place.planes.iter().zip(extents) {
+            let extent = self.view.constant(extent);
+            moves.iter_mut().for_each(|by| *by *= extent);
+            if !self.varies(index) {
+                continue;
+            }
+            let first = turn(index, 1)?;
+            for (epoch, by) in (1..).zip(&mut moves) {
+                let turn = turn(index, epoch)?;
+                if !(0..extent).contains(&turn) {
+                    return None;
+                }
+                *by += turn - first;
+            }
+        }
+        Some(moves)
+    }
+}
+
+/// An expression of the epoch alone.
+fn turn(expr: &Expr, epoch: i64) -> Option<i64> {
+    match expr {
+        Expr::Int(value) => Some(*value),
+        Expr::Sym(Sym::Epoch) => Some(epoch),
+        Expr::Bin(op, a, b) => {
+            let (a, b) = (turn(a, epoch)?, turn(b, epoch)?);
+            match op {
+                BinOp::Add => a.checked_add(b),
+                BinOp::Sub => a.checked_sub(b),
+                BinOp::Mul => a.checked_mul(b),
+                BinOp::Rem => a.checked_rem_euclid(b),
+                BinOp::Div | BinOp::CeilDiv | BinOp::Min | BinOp::Max => None,
+            }
+        }
+        Expr::Sym(_) | Expr::Var(_) => None,
+    }
+}
