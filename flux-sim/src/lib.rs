@@ -24,6 +24,7 @@ mod error;
 pub mod explore;
 mod launch;
 mod memory;
+pub mod mutants;
 mod product;
 mod sheet;
 mod signal;

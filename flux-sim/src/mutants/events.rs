@@ -1,0 +1,61 @@
+//! Shows that two Programs do the same things: every actor has the same events in the same
+//! sequence, so whatever one does in some interleaving, the other does in the same one.
+
+use flux_ir::arena::Handle;
+use flux_ir::eval::{Launch, RankView};
+use flux_ir::program::{Engine, Program};
+use flux_ir::{Shape, TileShape};
+
+/// Consecutive launches that are compared: two more than the checker runs.
+const EPOCHS: u32 = 5;
+
+/// Whether every actor of `a` and of `b` has the same events in `launch`. `b` is `a` but for what
+/// agents do and how tables are filled.
+pub(super) fn same(a: &Program, b: &Program, launch: Launch) -> bool {
+    (0..launch.world).all(|rank| {
+        match (RankView::new(a, launch, rank), RankView::new(b, launch, rank)) {
+            (Ok(a), Ok(b)) => same_on(&a, &b),
+            _ => false,
+        }
+    })
+}
+
+fn same_on(a: &RankView<'_>, b: &RankView<'_>) -> bool {
+    let agents = a.program.agents.iter().zip(b.program.agents.iter());
+    let mut agents = agents.flat_map(|((id, a), (_, b))| {
+        debug_assert_eq!((&a.name, a.engine), (&b.name, b.engine), "agent {}", id.index());
+        (1..=EPOCHS).map(move |epoch| (id, a.engine, epoch))
+    });
+    agents.all(|(id, engine, epoch)| {
+        let ctas = match engine {
+            Engine::CopyEngine => 1,
+            Engine::Ctas => a.launch.ctas,
+        };
+        let runs = (0..ctas).map(|cta| (a.agent(id, cta, epoch), b.agent(id, cta, epoch)));
+        runs.chain([(a.exit(id, epoch), b.exit(id, epoch))]).all(|(a, b)| {
+            let done = |event: flux_ir::eval::Event<'_>| (event.tile, event.action);
+            a.map(done).eq(b.map(done))
+        })
+    })
+}
+
+/// Launches of every kind of edge, more than the checker's own family: shards of one row, of about
+/// half a tile, of about a tile and of several, whole and with a short last one.
+pub(super) fn launches(tile: TileShape) -> impl Iterator<Item = Launch> {
+    let (half, whole) = (tile.m / 2, tile.m);
+    let shards = [1, half - 1, half, half + 1, whole - 1, whole, whole + 1, 2 * whole + half];
+    let mut shards: Vec<u32> = shards.into_iter().filter(|&rows| rows > 0).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    [1, 2, 3, 5].into_iter().flat_map(move |world| {
+        let mut rows: Vec<u32> =
+            shards.iter().flat_map(|shard| [shard * world, shard * world - 1]).collect();
+        rows.retain(|&rows| rows > 0);
+        rows.sort_unstable();
+        rows.dedup();
+        rows.into_iter().flat_map(move |m| {
+            let n = if m % 2 == 0 { tile.n + 1 } else { 1 };
+            [1, 3].map(|ctas| Launch { shape: Shape { m, n, k: 1 }, world, ctas })
+        })
+    })
+}

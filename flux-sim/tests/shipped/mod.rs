@@ -1,0 +1,70 @@
+//! The kernels that are shipped and the schedules they are shipped with.
+
+use flux_ir::{Consumers, Kernel, Schedule};
+use flux_sim::mutants::score::Subject;
+use std::fs;
+use std::path::Path;
+
+/// The kernels of the text form, and every schedule kind for each.
+const FILES: [&str; 4] = ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated"];
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn subject(kernel: &Kernel, schedule: &Schedule) -> Subject {
+    Subject::new(kernel, schedule).unwrap_or_else(|error| panic!("{}: {error}", kernel.name))
+}
+
+/// The kernels of the file tests, in the order of [`FILES`].
+fn of_files() -> impl Iterator<Item = Kernel> {
+    FILES.into_iter().map(|name| {
+        let text = read(&format!("flux-ir/tests/filetests/kernel/{name}.flux"));
+        text.parse().unwrap_or_else(|error| panic!("{name}: {error}"))
+    })
+}
+
+/// Whether a kernel gathers an operand, so that its schedule can send chunks.
+fn gathers(kernel: &Kernel) -> bool {
+    kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Wait { .. }))
+}
+
+/// Each kernel of the file tests once, each under another schedule.
+#[allow(dead_code, reason = "the tool judges all")]
+pub(crate) fn few() -> Vec<Subject> {
+    let schedules = [
+        Schedule::sm_90a(),
+        Schedule::host().tile(8, 8, 8).chunk_rows(4),
+        Schedule::sm_90a().tile(128, 128, 64).consumers(Consumers::PingPong),
+        Schedule::sm_90a().tile(128, 128, 64),
+    ];
+    of_files().zip(schedules).map(|(kernel, schedule)| subject(&kernel, &schedule)).collect()
+}
+
+/// Every kernel with every schedule: those of the library with the schedules it compiles, those
+/// of the file tests on host and device, in both forms of consumers, with and without chunks.
+#[allow(dead_code, reason = "the test judges few")]
+pub(crate) fn all() -> Vec<Subject> {
+    let mut all = Vec::new();
+    for kernel in of_files() {
+        let sm_90a = Schedule::sm_90a().tile(128, 128, 64);
+        let mut schedules = vec![
+            Schedule::host().tile(8, 8, 8),
+            sm_90a.clone(),
+            Schedule::sm_90a().tile(64, 128, 64).consumers(Consumers::PingPong),
+        ];
+        if gathers(&kernel) {
+            schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(4));
+            schedules.push(sm_90a.chunk_rows(64));
+        }
+        all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));
+    }
+    let library = flux_syntax::read_file(&read("src/kernels.rs"));
+    for found in library.unwrap_or_else(|error| panic!("src/kernels.rs: {error}")) {
+        let kernel = found.kernel.unwrap_or_else(|error| panic!("{}: {error}", found.path));
+        let schedules = found.schedules.unwrap_or_else(|error| panic!("{}: {error}", found.path));
+        all.extend(schedules.iter().map(|written| subject(&kernel, &written.schedule)));
+    }
+    all
+}
