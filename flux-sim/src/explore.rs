@@ -17,8 +17,8 @@
 //!   order, copies of one engine in the order of the stream. A signal `after performed` and the end
 //!   of the actor's launch wait for all of it, a signal `after read` for the sources alone.
 //! * A mainloop reads through the async proxy. A wait with no proxy fence behind it does not hold
-//!   such a read back: it happens at any time from the begin of the first wait that no fence follows
-//!   (but sees what the actor itself has written and performed).
+//!   such a read back, nor does the actor's own write: the read happens at any time from where the
+//!   actor first learned something that no fence follows.
 //! * A tensor that peers read is written by its owner's caller when a launch begins, and again when
 //!   it is over.
 //!
@@ -57,11 +57,15 @@
 
 mod build;
 mod cells;
+mod same;
 mod search;
 mod system;
 mod watch;
 
+pub use same::{Difference, equivalent};
+
 use flux_ir::Span;
+use flux_ir::check::EPOCHS;
 use flux_ir::diagnostic::Rule;
 use flux_ir::eval::Launch;
 use flux_ir::order::OrderError;

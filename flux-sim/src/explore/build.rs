@@ -8,7 +8,6 @@ use flux_ir::eval::{Action, AgentRun, Event, RankView, Region};
 use flux_ir::program::{
     AgentId, BufferId, BufferKind, Completion, Engine, Program, SignalId, Stmt, ValueId,
 };
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Moves that nothing has been derived from yet.
@@ -26,16 +25,8 @@ pub(super) struct Loose {
 struct Touch {
     reads: Vec<Region>,
     writes: Vec<Region>,
-    early: Option<Early>,
-}
-
-/// A bulk read with a wait between it and the last fence before it.
-struct Early {
-    /// How far its thread is where that wait begins.
-    from: usize,
-    /// What the thread itself wrote, and how far it was when that was performed for sure: a thread
-    /// never misses its own writes.
-    own: Vec<(Region, usize)>,
+    /// How far its thread is where bulk reads can begin, if that is before their place in line.
+    early: Option<usize>,
 }
 
 /// The place of one launch in a thread's line.
@@ -98,12 +89,10 @@ struct Past {
     /// Moves adrift that were issued and that nothing asked for: sources, and everything.
     sources: Vec<usize>,
     all: Vec<usize>,
-    /// What they write, and what was written and performed for sure, with the place.
-    writing: Vec<Region>,
-    written: Vec<(Region, usize)>,
     /// The last write of a stream.
     last_copy: Option<usize>,
-    /// How far the thread was at the first wait behind the last fence.
+    /// How far the thread was where it first learned something behind the last fence: at a wait, or
+    /// when own writes were performed.
     unfenced: Option<usize>,
 }
 
@@ -210,8 +199,7 @@ impl<'p> Build<'_, 'p> {
                     return Ok(());
                 }
                 let id = self.in_line(Kind::Other, Some(number), thread, epoch);
-                let own = past.written.clone();
-                self.touches[id].early = past.unfenced.map(|from| Early { from, own });
+                self.touches[id].early = past.unfenced;
                 self.touches[id].reads = reads;
             }
             Action::Sum { own, from } => {
@@ -250,6 +238,8 @@ impl<'p> Build<'_, 'p> {
         past: &mut Past,
     ) -> Result<(), ExploreError> {
         let is_copy = from.is_some();
+        let own = self.loose.threads[thread].rank;
+        let origin = from.as_ref().map_or(own, |region| region.rank);
         let source = match from {
             Some(region) => self.shared(stmt, region)?,
             None => None,
@@ -264,13 +254,12 @@ impl<'p> Build<'_, 'p> {
             past.all.push(drift);
         }
         if let Some(region) = self.shared(stmt, to)? {
-            let kind = value.map_or(Kind::Other, Kind::Put);
+            let kind = Kind::Write { value, origin };
             let (id, drift) = self.adrift(kind, number, thread, epoch);
-            self.touches[id].writes.push(region.clone());
+            self.touches[id].writes.push(region);
             self.loose.moves[id].done.extend(before);
             before = Some(drift);
             past.all.push(drift);
-            past.writing.push(region);
         }
         if is_copy {
             past.last_copy = before;
@@ -392,7 +381,7 @@ impl<'p> Build<'_, 'p> {
             let writes = touch.writes.iter().flat_map(|region| cells.of(region)).collect();
             self.loose.moves[id].writes = writes;
             match touch.early {
-                Some(early) => self.read_early(id, &early, reads, &mut cells),
+                Some(from) => self.read_early(id, from, reads),
                 None => self.loose.moves[id].reads = reads,
             }
         }
@@ -408,27 +397,14 @@ impl<'p> Build<'_, 'p> {
         self.loose.cells = cells.len();
     }
 
-    /// Lets the reads of a mainloop drift from where the wait before it began, or from where the
-    /// thread's own write of a cell was over.
-    fn read_early(&mut self, id: MoveId, early: &Early, reads: Vec<u32>, cells: &mut Cells) {
-        let mut from: BTreeMap<u32, usize> = reads.iter().map(|&cell| (cell, early.from)).collect();
-        for (region, over) in &early.own {
-            for cell in cells.of(region) {
-                from.entry(cell).and_modify(|from| *from = (*from).max(*over));
-            }
-        }
+    /// Lets the reads of a mainloop drift, from where its thread has come so far.
+    fn read_early(&mut self, id: MoveId, from: usize, reads: Vec<u32>) {
         let Move { thread, launch, stmt, .. } = self.loose.moves[id];
-        let mut groups: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        for cell in reads {
-            groups.entry(from[&cell]).or_default().push(cell);
-        }
-        for (from, reads) in groups {
-            let early = self.step(Kind::Other, stmt, thread, launch);
-            self.loose.moves[early].passed.push((thread, from));
-            self.loose.moves[early].reads = reads;
-            self.loose.moves[id].done.push(self.loose.adrift.len());
-            self.loose.adrift.push(early);
-        }
+        let early = self.step(Kind::Other, stmt, thread, launch);
+        self.loose.moves[early].passed.push((thread, from));
+        self.loose.moves[early].reads = reads;
+        self.loose.moves[id].done.push(self.loose.adrift.len());
+        self.loose.adrift.push(early);
     }
 }
 
@@ -439,7 +415,7 @@ impl Past {
             return std::mem::take(&mut self.sources);
         }
         self.sources.clear();
-        self.written.extend(self.writing.drain(..).map(|region| (region, place + 1)));
+        self.unfenced.get_or_insert(place);
         std::mem::take(&mut self.all)
     }
 }

@@ -44,8 +44,8 @@ pub(super) enum Kind {
     End,
     /// Reads contributions, so many, for a sum with this value of the own rank.
     Sum(usize, ValueId),
-    /// Writes a value.
-    Put(ValueId),
+    /// Writes: a store a value, a copy what it finds on the rank `origin`.
+    Write { value: Option<ValueId>, origin: u32 },
     /// Anything else.
     Other,
 }

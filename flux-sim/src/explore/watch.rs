@@ -7,6 +7,7 @@ use super::system::{Kind, MoveId, System};
 use flux_ir::diagnostic::Rule;
 use flux_ir::eval::Change;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Included};
 
 /// Where nothing has been seen yet.
 const UNSEEN: u16 = u16::MAX;
@@ -83,7 +84,7 @@ impl<'s> Watch<'s> {
     }
 
     /// Each element takes, of each other rank once, what that rank computed as this one did its
-    /// own.
+    /// own, or what was copied from there.
     fn sum(&mut self, id: MoveId, contributions: usize, state: &State) {
         let system = self.system;
         let step = &system.moves[id];
@@ -91,13 +92,17 @@ impl<'s> Watch<'s> {
         let rank = system.threads[step.thread].rank;
         let cells = step.reads.len() / contributions.max(1);
         let is_exact = (0..cells).all(|cell| {
-            let writers = (0..contributions).map(|part| {
+            let origins = (0..contributions).map(|part| {
                 let writer = state.writer(system, step.reads[part * cells + cell]);
-                let from = system.threads[system.moves[writer].thread].rank;
-                (system.moves[writer].kind == Kind::Put(own) && from != rank).then_some(from)
+                match system.moves[writer].kind {
+                    Kind::Write { value, origin } => {
+                        (origin != rank && value.is_none_or(|v| v == own)).then_some(origin)
+                    }
+                    Kind::Begin | Kind::End | Kind::Sum(..) | Kind::Other => None,
+                }
             });
-            let ranks: Option<BTreeSet<u32>> = writers.collect();
-            ranks.is_some_and(|ranks| ranks.len() == contributions)
+            let origins: Option<BTreeSet<u32>> = origins.collect();
+            origins.is_some_and(|origins| origins.len() == contributions)
         });
         if !is_exact {
             self.fault_of(Rule::SumNotExact, id);
@@ -119,10 +124,7 @@ impl<'s> Watch<'s> {
             }
         }
         let new = raised(old, raise);
-        for (&target, waits) in slot.targets.range(old.saturating_add(1)..=new.max(old)) {
-            if target > new || target <= old {
-                continue;
-            }
+        for (&target, waits) in slot.targets.range((Excluded(old), Included(new))) {
             if new != target {
                 self.faults_of(Rule::CountNotExact, waits);
             }
