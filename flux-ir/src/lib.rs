@@ -17,6 +17,7 @@ pub mod fingerprint;
 pub mod kernel;
 pub mod lower;
 pub mod order;
+pub mod parametric;
 pub mod program;
 pub mod schedule;
 pub mod span;
