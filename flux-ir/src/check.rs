@@ -14,6 +14,7 @@
 //! same set of actions. If one run ends with every agent through, all do.
 
 mod arithmetic;
+mod counters;
 mod coverage;
 mod deadlock;
 mod effects;

@@ -150,8 +150,7 @@ impl<'a, 'p> Walk<'a, 'p> {
                 Ok(())
             }
             Action::Store { to, value } => {
-                let to = to_tile(to, &event.tile.rows, &event.tile.cols);
-                self.regions.inside(&to)?;
+                self.regions.store(&event.tile, &to)?;
                 self.regions.operands(rank, value, &to)?;
                 self.regions.store_of_sum(value, &to, self.summed.as_ref())?;
                 self.write(event.stmt, &to);
@@ -312,10 +311,4 @@ impl<'a, 'p> Walk<'a, 'p> {
             }
         }
     }
-}
-
-/// The part of `to` that lies in the tile.
-fn to_tile(to: Region, rows: &Range<u32>, cols: &Range<u32>) -> Region {
-    let cut = |a: &Range<u32>, b: &Range<u32>| a.start.max(b.start)..a.end.min(b.end);
-    Region { rows: cut(&to.rows, rows), cols: cut(&to.cols, cols), ..to }
 }

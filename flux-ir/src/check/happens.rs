@@ -121,6 +121,12 @@ impl Known {
         cta.is_some() && self.issued[exit] > scene.traces[exit].starts[access.epoch as usize - 1]
     }
 
+    /// Whether a launch behind the one of an access is known to have begun on its rank.
+    pub(super) fn is_later(&self, scene: &Scene<'_, '_>, access: &Access) -> bool {
+        let rank = scene.layout.actor(access.actor).rank;
+        self.launches[rank as usize] > access.epoch
+    }
+
     /// Whether launch `epoch` of `rank` is known to have begun.
     pub(super) fn has_begun(&self, rank: u32, epoch: u32) -> bool {
         self.launches[rank as usize] >= epoch
@@ -151,6 +157,8 @@ pub(super) struct Past {
     /// By rank: the launch up to which all actors have been followed.
     over: Vec<u32>,
     work: Vec<(u32, u32, u32)>,
+    /// Steps followed, and words made, since the last call of [`Past::extend`].
+    cost: u64,
 }
 
 impl Past {
@@ -160,15 +168,24 @@ impl Past {
             followed: vec![0; layout.actors.len()],
             over: vec![0; layout.launch.world as usize],
             work: Vec::new(),
+            cost: layout.actors.len() as u64,
         }
     }
 
-    /// Adds what happened before stamp `upto` of `actor`, which is in launch `epoch`.
-    pub(super) fn extend(&mut self, scene: &Scene<'_, '_>, actor: u32, upto: u32, epoch: u32) {
+    /// Adds what happened before stamp `upto` of `actor`, which is in launch `epoch`. Returns
+    /// how many steps that took.
+    pub(super) fn extend(
+        &mut self,
+        scene: &Scene<'_, '_>,
+        actor: u32,
+        upto: u32,
+        epoch: u32,
+    ) -> u64 {
         self.work.push((actor, upto, epoch));
         while let Some((actor, upto, epoch)) = self.work.pop() {
             self.follow(scene, actor, upto, epoch);
         }
+        std::mem::take(&mut self.cost)
     }
 
     /// Adds everything in launches of `rank` up to number `epoch`.
@@ -203,10 +220,13 @@ impl Past {
             return;
         }
         self.followed[actor as usize] = upto;
+        self.cost += u64::from(upto - from);
         for step in &scene.traces[actor as usize].steps[from as usize..upto as usize] {
             let Act::Wait { slot, len, target } = step.act else { continue };
             for slot in slot..slot + len {
-                for raise in scene.history.stands_for(slot, target) {
+                let raises = scene.history.stands_for(slot, target);
+                self.cost += raises.len() as u64;
+                for raise in raises {
                     self.known.learn(layout, raise);
                     self.work.push((raise.actor, raise.stamp, raise.epoch));
                 }

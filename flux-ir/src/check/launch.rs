@@ -1,5 +1,6 @@
 //! Checks one launch: whether it can be run at all, then the run itself.
 
+use super::counters::Counters;
 use super::epochs::Uniform;
 use super::happens::{History, Scene};
 use super::machine::Machine;
@@ -72,10 +73,10 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     let history = History::new(layout.slot_count(), &run.raises);
     let memory = Memory::new(&layout, &traces, rects, &run);
     let scene = Scene { layout: &layout, traces: &traces, history: &history };
-    let waits = races::shared_waits(&scene);
+    let counters = Counters::new(&scene);
     for of_rank in each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
-        races::check(&scene, &memory, &run.segments, &waits, rank, &mut found);
+        races::check(&scene, &memory, &run.segments, &counters, rank, &mut found);
         found
     }) {
         found.merge(of_rank);

@@ -17,7 +17,8 @@ pub(super) struct Access {
     pub(super) actor: u32,
     pub(super) stamp: u32,
     pub(super) epoch: u32,
-    /// When it happens in the greedy run. Accesses of one actor may share a time.
+    /// When it happens in the greedy run. Accesses of one actor may share a time: see
+    /// [`Access::moment`].
     pub(super) time: u32,
     /// The statement.
     pub(super) number: u32,
@@ -30,6 +31,11 @@ impl Access {
     /// A place in a trace that accesses nothing.
     pub(super) fn point(actor: u32, stamp: u32, epoch: u32, number: u32) -> Self {
         Access { rect: 0, actor, stamp, epoch, time: 0, number, value: None, origin: 0 }
+    }
+
+    /// Orders accesses as the greedy run did.
+    pub(super) fn moment(&self) -> (u32, u32) {
+        (self.time, self.stamp)
     }
 }
 
@@ -146,6 +152,8 @@ impl Memory {
             }
         }
         let count = rects.len();
+        reads.sort_unstable_by_key(Access::moment);
+        writes.sort_unstable_by_key(Access::moment);
         let writes = Grouped::new(count, &writes, |write| write.rect);
         let pairs = overlaps(&rects, |rect| !writes.of(rect).is_empty());
         let is_written = |rect| !writes.of(rect).is_empty();
@@ -170,23 +178,19 @@ impl Memory {
         Memory { rects, neighbors, writes, reads, rewritten }
     }
 
-    /// Writes of elements of `rect`.
-    pub(super) fn writes(&self, rect: u32) -> impl Iterator<Item = &Access> {
-        self.with_neighbors(rect).flat_map(|rect| self.writes.of(rect))
-    }
-
-    /// Reads of elements of `rect`.
-    pub(super) fn reads(&self, rect: u32) -> impl Iterator<Item = &Access> {
-        self.with_neighbors(rect).flat_map(|rect| self.reads.of(rect))
-    }
-
-    /// Reads of exactly `rect`.
-    pub(super) fn own_reads(&self, rect: u32) -> &[Access] {
-        self.reads.of(rect)
-    }
-
-    fn with_neighbors(&self, rect: u32) -> impl Iterator<Item = u32> {
+    /// `rect`, and the rectangles it shares elements with.
+    pub(super) fn around(&self, rect: u32) -> impl Iterator<Item = u32> + use<'_> {
         std::iter::once(rect).chain(self.neighbors.of(rect).iter().copied())
+    }
+
+    /// Writes of exactly `rect`, in the order of the run.
+    pub(super) fn writes(&self, rect: u32) -> &[Access] {
+        self.writes.of(rect)
+    }
+
+    /// Reads of exactly `rect`, in the order of the run.
+    pub(super) fn reads(&self, rect: u32) -> &[Access] {
+        self.reads.of(rect)
     }
 
     /// Elements two rectangles share.

@@ -6,54 +6,31 @@
 //! once, and at an access the earlier ones of other actors are asked for.
 
 use super::Findings;
+use super::counters::{Counters, Group};
 use super::happens::{Known, Past, Scene};
 use super::machine::Raise;
 use super::memory::{Access, Memory};
 use super::report::Report;
 use super::trace::{Act, Actor, ActorTrace, Layout, Proxy};
 use crate::program::{BufferKind, Completion, Engine, Op, Scope, Stmt, ValueId};
-use rustc_hash::FxHashMap;
 
-/// Waits for slots that several actors raise: by slot, the target and the wait's place.
-pub(super) type SharedWaits = FxHashMap<u32, Vec<(i32, Access)>>;
-
-/// Collects the waits for slots that several actors raise.
-pub(super) fn shared_waits(scene: &Scene<'_, '_>) -> SharedWaits {
-    let mut shared = SharedWaits::default();
-    let by_one = |slot| {
-        let raises = scene.history.of(slot);
-        raises.iter().all(|raise| raise.actor == raises[0].actor)
-    };
-    if (0..scene.layout.slot_count() as u32).all(by_one) {
-        return shared;
-    }
-    for (actor, trace) in (0..).zip(scene.traces) {
-        for epoch in 1..=scene.layout.epochs {
-            for at in trace.launch(epoch) {
-                let Act::Wait { slot, len, target } = trace.steps[at].act else { continue };
-                for slot in (slot..slot + len).filter(|&slot| !by_one(slot)) {
-                    let wait = Access::point(actor, at as u32 + 1, epoch, trace.steps[at].number);
-                    shared.entry(slot).or_default().push((target, wait));
-                }
-            }
-        }
-    }
-    shared
-}
+/// Questions about the order of two steps that the check of one rank may ask: seconds. Shipped
+/// operators ask a few for each tile.
+const QUESTION_LIMIT: u64 = 1 << 28;
 
 /// Walks the actors of `rank`. `segments` are the run's.
 pub(super) fn check(
     scene: &Scene<'_, '_>,
     memory: &Memory,
     segments: &[Vec<(u32, u32)>],
-    shared_waits: &SharedWaits,
+    counters: &Counters,
     rank: u32,
     found: &mut Findings,
 ) {
     let mut walk = Walk {
         scene: *scene,
         memory,
-        shared_waits,
+        counters,
         report: Report::new(scene.layout, memory, found),
         me: Me::default(),
         known: Known::nothing(scene.layout),
@@ -64,9 +41,13 @@ pub(super) fn check(
         fenced_past: None,
         summed: 0,
         parts: Vec::new(),
+        asked: 0,
     };
     for actor in scene.layout.of_rank(rank) {
         walk.actor(actor, &segments[actor as usize]);
+        if walk.asked > QUESTION_LIMIT {
+            return walk.report.too_many(QUESTION_LIMIT);
+        }
     }
     exits(scene, memory, rank, &mut walk.report);
 }
@@ -85,7 +66,7 @@ fn exits(scene: &Scene<'_, '_>, memory: &Memory, rank: u32, report: &mut Report<
     for epoch in 1..=scene.layout.epochs {
         past.complete(scene, rank, epoch);
         for &rect in &exposed {
-            for read in memory.own_reads(rect) {
+            for read in memory.reads(rect) {
                 let by_peer = scene.layout.actor(read.actor).rank != rank;
                 if by_peer && read.epoch == epoch && !past.known.has_issued(scene, read) {
                     report.outlives(*read, rank);
@@ -130,7 +111,7 @@ enum Seen {
 struct Walk<'a, 'p, 'f> {
     scene: Scene<'a, 'p>,
     memory: &'a Memory,
-    shared_waits: &'a SharedWaits,
+    counters: &'a Counters,
     report: Report<'a, 'p, 'f>,
     me: Me,
     /// What the own waits gave, and what of it the last fence covers.
@@ -146,6 +127,8 @@ struct Walk<'a, 'p, 'f> {
     summed: u64,
     /// Rectangles of writes that a read sees.
     parts: Vec<u32>,
+    /// Questions asked so far.
+    asked: u64,
 }
 
 impl<'p> Walk<'_, 'p, '_> {
@@ -177,6 +160,9 @@ impl<'p> Walk<'_, 'p, '_> {
                 self.me.time = times.get(segment).map_or(0, |&(_, time)| time);
                 self.me.number = step.number;
                 self.act(step.act);
+                if self.asked > QUESTION_LIMIT {
+                    return;
+                }
             }
             self.unsignalled(trace, epoch, exit);
         }
@@ -238,6 +224,7 @@ impl<'p> Walk<'_, 'p, '_> {
         {
             self.report.overshoots(self.me_at(), slot, target, last);
         }
+        self.asked += raises.len() as u64;
         for raise in raises {
             self.meet(raise);
             self.known.learn(self.scene.layout, raise);
@@ -283,23 +270,42 @@ impl<'p> Walk<'_, 'p, '_> {
     /// A raise beyond what a wait stands for comes only behind all of that, or behind the wait:
     /// else it could end the wait in place of another.
     fn raise(&mut self, slot: u32) {
-        let Some(waits) = self.shared_waits.get(&slot) else { return };
+        let counters = self.counters;
+        let Some(counter) = counters.of(slot) else { return };
         let all = self.scene.history.of(slot);
-        let me = all.iter().position(|r| (r.actor, r.stamp) == (self.me.actor, self.me.stamp));
-        let me = me.unwrap_or(0);
-        for (target, wait) in waits {
-            let members = self.scene.history.stands_for(slot, *target);
-            if members.len() > me {
-                continue;
-            }
-            let behind = |raise: &Raise| Access::point(raise.actor, raise.stamp, raise.epoch, 0);
-            let missing = members.iter().find(|&member| !self.reads_before(&behind(member)));
-            if let Some(member) = missing
-                && !self.reads_before(wait)
-            {
-                self.report.early(self.me_at(), slot, member, *target);
+        let at = counter.places.get(&(self.me.actor, self.me.stamp)).copied().unwrap_or(0);
+        for level in counter.levels.iter().rev().filter(|level| level.members <= at) {
+            let Some(member) = self.missing(&level.groups, &all[..level.members]) else {
+                // What a smaller target stands for is a part of this.
+                return;
+            };
+            let after_waits = level.waits.iter().all(|wait| self.reads_before(wait));
+            if !after_waits {
+                self.report.early(self.me_at(), slot, &member, level.target);
             }
         }
+    }
+
+    /// A member that may come after the step at hand.
+    fn missing(&mut self, groups: &[Group], members: &[Raise]) -> Option<Raise> {
+        let mut open = groups.iter().filter(|group| !self.is_over(group)).peekable();
+        open.peek()?;
+        let open: Vec<&Group> = open.collect();
+        let layout = self.scene.layout;
+        members.iter().copied().find(|member| {
+            let of = Group::of(layout, member);
+            let place = Access::point(member.actor, member.stamp, member.epoch, 0);
+            open.contains(&&of) && !self.reads_before(&place)
+        })
+    }
+
+    /// Whether all that a group did in its launch is before the step at hand.
+    fn is_over(&self, group: &Group) -> bool {
+        let last = Access::point(group.exit, 0, group.epoch, 0);
+        if self.scene.layout.actor(group.exit).rank == self.me.rank {
+            return group.epoch < self.me.epoch;
+        }
+        self.known.is_later(&self.scene, &last)
     }
 
     /// Whether an access of this actor, rank or exit's bodies comes before by program order or
@@ -322,6 +328,7 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Whether an access is issued, and its source read, before the step at hand.
     fn reads_before(&mut self, access: &Access) -> bool {
+        self.asked += 1;
         let scene = self.scene;
         if let Some(before) = self.by_order(access) {
             return before;
@@ -331,6 +338,7 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Whether a write is performed before the step at hand, and bulk reads see that.
     fn performed_before(&mut self, access: &Access, proxy: Proxy) -> bool {
+        self.asked += 1;
         let scene = self.scene;
         if access.actor == self.me.actor && access.epoch == self.me.epoch {
             let upto = match proxy {
@@ -359,14 +367,14 @@ impl<'p> Walk<'_, 'p, '_> {
     fn whole_past(&mut self) -> &Known {
         let Me { actor, stamp, epoch, .. } = self.me;
         let past = self.past.get_or_insert_with(|| Past::new(self.scene.layout));
-        past.extend(&self.scene, actor, stamp, epoch);
+        self.asked += past.extend(&self.scene, actor, stamp, epoch);
         &past.known
     }
 
     fn whole_fenced_past(&mut self) -> &Known {
         let Me { actor, fence, epoch, .. } = self.me;
         let past = self.fenced_past.get_or_insert_with(|| Past::new(self.scene.layout));
-        past.extend(&self.scene, actor, fence, epoch);
+        self.asked += past.extend(&self.scene, actor, fence, epoch);
         &past.known
     }
 
@@ -381,21 +389,31 @@ impl<'p> Walk<'_, 'p, '_> {
         }
         let (mut seen, mut source, mut late) = (0, Seen::Faulty, None);
         self.parts.clear();
-        for write in memory.writes(rect) {
-            if write.epoch != self.me.epoch {
-                if write.epoch > self.me.epoch && write.time < self.me.time {
+        for near in memory.around(rect) {
+            let writes = memory.writes(near);
+            let earlier = writes.partition_point(|write| write.moment() < me.moment());
+            for write in writes[..earlier].iter().rev() {
+                if write.epoch > me.epoch {
                     self.report.overwrites(*write, me);
                 }
-                continue;
+                if write.epoch != me.epoch {
+                    continue;
+                }
+                if !self.performed_before(write, proxy) {
+                    late = late.or(Some(*write));
+                    continue;
+                }
+                let from = Seen::One { origin: write.origin, value: write.value };
+                source = if source == Seen::Faulty || source == from { from } else { Seen::Mixed };
+                seen += memory.shared(rect, near);
+                self.parts.push(near);
+                // Earlier writes of this rectangle come before this one.
+                break;
             }
-            if !self.performed_before(write, proxy) {
-                late = late.or(Some(*write));
-                continue;
+            if late.is_none() {
+                let of_launch = writes[earlier..].iter().find(|write| write.epoch == me.epoch);
+                late = of_launch.copied();
             }
-            let from = Seen::One { origin: write.origin, value: write.value };
-            source = if source == Seen::Faulty || source == from { from } else { Seen::Mixed };
-            seen += memory.shared(rect, write.rect);
-            self.parts.push(write.rect);
         }
         let gap = if memory.rewritten || seen != memory.elements(rect) {
             memory.gap(rect, &self.parts)
@@ -408,12 +426,15 @@ impl<'p> Walk<'_, 'p, '_> {
                 self.report.never_arrives(me, gap);
                 Seen::Faulty
             }
-            // Other writes cover it: this one is no fault where it comes later in any run, which
-            // is asked when it comes.
-            (None, Some(write)) if write.time > self.me.time => source,
-            (gap, Some(write)) => {
-                let first = (region.rows.start, region.cols.start);
-                self.explain_late(write, me, proxy, gap.unwrap_or(first));
+            // Other writes cover it. Where the run did this one later, it is asked for there.
+            (None, Some(write)) => {
+                if write.moment() < me.moment() {
+                    self.report.overwrites(write, me);
+                }
+                source
+            }
+            (Some(gap), Some(write)) => {
+                self.explain_late(write, me, proxy, gap);
                 Seen::Faulty
             }
         }
@@ -425,7 +446,7 @@ impl<'p> Walk<'_, 'p, '_> {
             return self.report.unfenced(write, me, self.me.wait);
         }
         let issued = write.actor == self.me.actor || self.reads_before(&write);
-        if issued && write.time < self.me.time {
+        if issued && write.moment() < me.moment() {
             return self.report.unperformed(write, me, self.scene.traces, self.me.wait);
         }
         self.report.not_arrived(write, me, self.me.wait, gap);
@@ -498,25 +519,37 @@ impl<'p> Walk<'_, 'p, '_> {
         }
     }
 
-    /// A write comes behind every access that the greedy run did before.
+    /// Whether earlier writes of its launch give a read all it reads.
+    fn is_covered(&self, read: &Access) -> bool {
+        let memory = self.memory;
+        let covers = |&near: &u32| {
+            let mut writes = memory.writes(near).iter();
+            writes.any(|write| write.epoch == read.epoch && write.moment() < read.moment())
+        };
+        let parts: Vec<u32> = memory.around(read.rect).filter(covers).collect();
+        memory.gap(read.rect, &parts).is_none()
+    }
+
+    /// A write comes behind every access that the greedy run did before: of each rectangle the
+    /// last write, which came behind earlier ones, and the reads since this one was last written.
     fn write(&mut self, rect: u32) {
         let (memory, me) = (self.memory, Access { rect, ..self.me_at() });
-        for write in memory.writes(rect) {
-            let earlier = if write.actor == self.me.actor {
-                write.stamp < self.me.stamp
-            } else {
-                write.time < self.me.time
-            };
-            if earlier && !self.performed_before(write, Proxy::Generic) {
+        let before = |all: &[Access], moment| all.partition_point(|a| a.moment() < moment);
+        let own = memory.writes(rect);
+        let last = before(own, me.moment()).checked_sub(1).map(|at| own[at].moment());
+        for near in memory.around(rect) {
+            let writes = memory.writes(near);
+            let earlier = before(writes, me.moment());
+            if let Some(write) = writes[..earlier].last()
+                && !self.performed_before(write, Proxy::Generic)
+            {
                 self.report.unordered(*write, me);
             }
-        }
-        for read in memory.reads(rect) {
-            let earlier = read.actor != self.me.actor && read.time < self.me.time;
-            if earlier && !self.reads_before(read) {
-                if read.epoch == self.me.epoch {
-                    self.report.read_too_early(*read, me);
-                } else {
+            let reads = memory.reads(near);
+            let since = last.map_or(0, |last| before(reads, last));
+            for read in &reads[since..before(reads, me.moment())] {
+                // A read of this launch that lacks this write is at fault itself.
+                if !self.reads_before(read) && (read.epoch != me.epoch || self.is_covered(read)) {
                     self.report.overwrites(me, *read);
                 }
             }

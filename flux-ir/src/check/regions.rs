@@ -97,33 +97,47 @@ impl<'a, 'p> Regions<'a, 'p> {
         Err((Rule::Bounds, fault))
     }
 
-    /// Operands of a tile: as many rows and columns as the tile, and one length of the reduction.
+    /// Operands of a tile: its rows, its columns, and the whole reduction.
     pub(super) fn mainloop(
         &self,
         tile: &TileRange,
         products: &[(Region, Region, bool)],
     ) -> Result<(), Fault> {
+        let all = 0..self.views[0].launch.shape.k;
         for (a, b, transposed) in products {
             self.inside(a)?;
             self.inside(b)?;
             let (cols, depth) = if *transposed { (&b.rows, &b.cols) } else { (&b.cols, &b.rows) };
-            let fits = a.rows.len() == tile.rows.len()
-                && cols.len() == tile.cols.len()
-                && a.cols.len() == depth.len();
-            if !fits {
+            if (&a.rows, cols) != (&tile.rows, &tile.cols) {
                 let fault = format!(
-                    "multiplies {} x {} by {} x {} for a tile of {} x {}",
-                    a.rows.len(),
-                    a.cols.len(),
-                    depth.len(),
-                    cols.len(),
-                    tile.rows.len(),
-                    tile.cols.len()
+                    "multiplies rows {:?} by columns {cols:?} for the tile of rows {:?}, columns {:?}",
+                    a.rows, tile.rows, tile.cols
+                );
+                return Err((Rule::Dimensions, fault));
+            }
+            if (&a.cols, depth) != (&all, &all) {
+                let fault = format!(
+                    "reduces {:?} of the left and {depth:?} of the right operand, expected {all:?}",
+                    a.cols
                 );
                 return Err((Rule::Dimensions, fault));
             }
         }
         Ok(())
+    }
+
+    /// A store of a part of the tile at hand.
+    pub(super) fn store(&self, tile: &TileRange, to: &Region) -> Result<(), Fault> {
+        let within =
+            |part: &Range<u32>, all: &Range<u32>| all.start <= part.start && part.end <= all.end;
+        if to.is_empty() || within(&to.rows, &tile.rows) && within(&to.cols, &tile.cols) {
+            return self.inside(to);
+        }
+        let fault = format!(
+            "stores rows {:?}, columns {:?} of the tile of rows {:?}, columns {:?}",
+            to.rows, to.cols, tile.rows, tile.cols
+        );
+        Err((Rule::Dimensions, fault))
     }
 
     /// What `value` reads of the tensors of `rank` for the elements of `of`.
@@ -178,16 +192,17 @@ impl<'a, 'p> Regions<'a, 'p> {
         from.first().map_or(Ok(()), |region| self.operands(rank, own, region))
     }
 
-    /// A copy between regions of the same extents.
+    /// A copy between regions of the same elements: rows and columns of the whole tensor.
     pub(super) fn copy(&self, from: &Region, to: &Region) -> Result<(), Fault> {
         self.inside(from)?;
         self.inside(to)?;
-        let extents = |region: &Region| [region.rows.len(), region.cols.len()];
-        if extents(from) != extents(to) {
-            let ([a, b], [c, d]) = (extents(to), extents(from));
-            let fault = format!("copies {c} x {d} elements to {a} x {b}");
-            return Err((Rule::Dimensions, fault));
+        if from.is_empty() && to.is_empty() || (&from.rows, &from.cols) == (&to.rows, &to.cols) {
+            return Ok(());
         }
-        Ok(())
+        let fault = format!(
+            "copies rows {:?}, columns {:?} to rows {:?}, columns {:?}: expected the same elements",
+            from.rows, from.cols, to.rows, to.cols
+        );
+        Err((Rule::Dimensions, fault))
     }
 }

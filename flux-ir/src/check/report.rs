@@ -1,6 +1,7 @@
 //! What is said about races: the rule, the user's token, the other places involved.
 
 use super::Findings;
+use super::launch::describe;
 use super::machine::{Raise, moment};
 use super::memory::{Access, Memory};
 use super::trace::{Act, ActorTrace, Layout};
@@ -125,7 +126,7 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
         });
     }
 
-    /// A write that may come before a read of an earlier launch.
+    /// A write that may come before a read which is meant to see what it overwrites.
     pub(super) fn overwrites(&mut self, write: Access, read: Access) {
         let stmt = self.stmt(write.number);
         let message = format!(
@@ -141,11 +142,6 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
                 "let the reader signal when it is through, and wait for that before the write",
             )
         });
-    }
-
-    /// A read that may come before a write of its own launch.
-    pub(super) fn read_too_early(&mut self, read: Access, write: Access) {
-        self.not_arrived(write, read, None, self.first(write.rect, read.rect));
     }
 
     /// The first element two rectangles share.
@@ -332,6 +328,15 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
         let stmt = self.stmt(read.number);
         let message = format!("{} sums without the contribution of rank {rank}", self.name(&read));
         self.say(Rule::SumNotExact, stmt, read.epoch, message, |diagnostic| diagnostic);
+    }
+
+    /// A launch whose steps take too long to order.
+    pub(super) fn too_many(&mut self, limit: u64) {
+        let launch = describe(self.layout.launch);
+        self.found.once(Rule::Bounds, self.layout.program, || {
+            let message = format!("the check would ask for the order of more than {limit} steps");
+            Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message).note(Span::UNKNOWN, launch)
+        });
     }
 
     /// A put that its rank is never told of.

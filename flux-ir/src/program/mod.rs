@@ -324,9 +324,9 @@ pub enum Op {
         /// One accumulator each.
         products: Vec<Product>,
     },
-    /// Writes the part of a tile that lies in `to`: a store, or a put where `to` is on a peer.
+    /// Writes a part of the tile at hand: a store, or a put where `to` is on a peer.
     Store {
-        /// Where.
+        /// Where: rows and columns of the tile.
         to: Place,
         /// What; rounded to the buffer's element type.
         value: ValueId,
@@ -360,7 +360,7 @@ pub enum Op {
     Copy {
         /// Source.
         from: Place,
-        /// Destination, of the same extents.
+        /// Destination: the same rows and columns of the whole tensor.
         to: Place,
     },
 }

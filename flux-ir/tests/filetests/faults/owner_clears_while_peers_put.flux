@@ -31,21 +31,21 @@ program @scatter_push for host {
       for %o in %m0 / %S..(%m1 - 1) / %S + 1 { @31:7
         if %o != rank { @32:9
           store peer(%o).%partial{epoch % 2, rank}[max(%o * %S, %m0)..min(%o * %S + %S, %m1), %n0..%n1] <- %e0 @33:11 ; error[unordered-writes]: rank 1, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, where rank 0, cta 0 of `gemm` writes element (0, 0) as well, and nothing orders the two
-          signal peer(%o).%landed[rank * %T + %m * %NT + %n] += 8 scope sys after performed @34:11 ; error[put-not-performed]: rank 0, cta 0 of `gemm` signals before its write of rows 0..4, columns 8..9 of `%partial{3}` on rank 0 is performed
+          signal peer(%o).%landed[rank * %T + %m * %NT + %n] += 8 scope sys after performed @34:11
         }
       }
       let %lo = max(rank * %S, %m0) @37:7
       let %hi = min(rank * %S + %S, %m1) @38:7
       if %lo < %hi { @39:7
         for %z in 0..world { @40:9
-          store %partial{epoch % 2, %z}[%lo..%hi, %n0..%n1] <- %e2 @41:11 ; error[unordered-writes]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, where rank 1, cta 0 of `gemm` writes element (0, 0) as well, and nothing orders the two
+          store %partial{epoch % 2, %z}[%lo..%hi, %n0..%n1] <- %e2 @41:11 ; error[unordered-writes]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, where rank 1, cta 0 of `gemm` writes element (0, 0) as well, and nothing orders the two ; error[overwrite-before-read]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, which rank 0, cta 0 of `gemm` may not have read yet in launch 1
         }
         for %s in 0..world { @43:9
           if %s != rank { @44:11
             wait %landed[%s * %T + %m * %NT + %n] >= epoch * 8 scope sys @45:13
           }
         }
-        sum %i own %e0 from %partial{epoch % 2, %i}[%lo..%hi, %n0..%n1] @48:9 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%partial{3}` on rank 0, and nothing it waits for says that element (0, 0) has been written
+        sum %i own %e0 from %partial{epoch % 2, %i}[%lo..%hi, %n0..%n1] @48:9
         store %c[%lo..%hi, %n0..%n1] <- %e1 @49:9
       }
     }

@@ -46,7 +46,7 @@ program @gemm_gather_gemm for host {
           let %from = max(rank * %S, %r * 8) @46:11
           let %to = min(rank * %S + %own, %r * 8 + 8) @47:11
           wait %made[%r] >= epoch scope sys @48:11
-          copy peer(%dst).%h_all{epoch % 2}[%from..%to, 0..N] <- %h[%from..%to, 0..N] @49:11 ; error[read-before-arrival]: rank 0, the copy engine of `gather` reads rows 0..3, columns 0..9 of `%h` on rank 0, and nothing it waits for says that element (0, 0) has been written
+          copy peer(%dst).%h_all{epoch % 2}[%from..%to, 0..N] <- %h[%from..%to, 0..N] @49:11 ; error[read-before-arrival]: rank 0, the copy engine of `gather` reads rows 0..3, columns 0..9 of `%h` on rank 0, and nothing it waits for says that element (0, 8) has been written
           signal peer(%dst).%arrived[rank * %MT + %r] = epoch scope sys after performed @50:11
         }
       }

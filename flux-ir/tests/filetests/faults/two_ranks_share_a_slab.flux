@@ -42,7 +42,7 @@ program @scatter_push for host {
             wait %landed[%s * %T + %m * %NT + %n] >= epoch * 8 scope sys @42:13
           }
         }
-        sum %i own %e0 from %partial{epoch % 2, %i % 2}[%lo..%hi, %n0..%n1] @45:9 ; error[sum-not-exact]: rank 1, cta 0 of `gemm` sums rows 3..6, columns 0..8 of `%partial{3}` on rank 1, whose elements come from several ranks or stores
+        sum %i own %e0 from %partial{epoch % 2, %i % 2}[%lo..%hi, %n0..%n1] @45:9 ; error[sum-not-exact]: rank 1, cta 0 of `gemm` sums rows 3..6, columns 0..8 of `%partial{3}` on rank 1, and has the contribution of rank 0 already
         store %c[%lo..%hi, %n0..%n1] <- %e1 @46:9
       }
     }

@@ -19,7 +19,7 @@ program @gemm for host {
       let %n0 = %n * 8 @19:7
       let %n1 = min(%n0 + 8, N) @20:7
       mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @21:7 ; error[bounds]: rank 0, cta 0 of `gemm` reaches for rows 0..8, columns 0..1 of `%a`, which has rows 0..1, columns 0..1
-      store %c[%m0..%m1, %n0..%n1] <- %e0 @22:7
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @22:7 ; error[dimensions]: rank 0, cta 0 of `gemm` stores rows 0..8, columns 0..1 of the tile of rows 0..1, columns 0..1
     }
   }
 }

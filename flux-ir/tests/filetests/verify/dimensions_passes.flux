@@ -18,7 +18,7 @@ program @gemm for host {
       let %m1 = min(%m0 + 8, M) @18:7
       let %n0 = %n * 8 @19:7
       let %n1 = min(%n0 + 8, N) @20:7
-      mainloop %a[%m0..%m1, 1..K] * %b[%n0..%n1, 1..K]^T @21:7
+      mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @21:7
       store %c[%m0..%m1, %n0..%n1] <- %e0 @22:7
     }
   }

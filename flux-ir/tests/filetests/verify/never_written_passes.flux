@@ -20,7 +20,7 @@ program @gemm for host {
       let %n1 = min(%n0 + 8, N) @20:7
       mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @21:7
       for %r in %m0..%m1 step 2 { @22:7
-        store %c[%r..%r + 2, %n0..%n1] <- %e0 @23:9
+        store %c[%r..min(%r + 2, %m1), %n0..%n1] <- %e0 @23:9
       }
     }
   }
