@@ -44,8 +44,9 @@
 //!
 //! Moves that only let their thread go on are taken at once. With [`Reduction::Persistent`], so is a
 //! move `m` that is in no conflict with anything that can happen while `m` is held back. Two moves
-//! are in conflict if both touch a cell and one writes it, or both raise one signal; else each order
-//! of them leads to the same state, and everything asked above has the same answer. What can happen
+//! are in conflict if both touch a cell and one writes it, or both raise one signal (unless every
+//! count that is waited for and not reached yet needs all raises in question); else each order of
+//! them leads to the same state, and everything asked above has the same answer. What can happen
 //! while `m` is held back is a set found by letting everything else go on as long as anything can:
 //! no move here is ever disabled by another (signals only grow, control does not depend on data), so
 //! one greedy attempt finds all of them. Hence `{m}` is a *persistent set* (Godefroid, *Partial-Order

@@ -5,6 +5,7 @@ use super::watch::Watch;
 use super::{ExploreError, Limits, Reduction};
 use flux_ir::eval::Change;
 use std::collections::HashSet;
+use std::ops::Bound::{Excluded, Unbounded};
 
 /// Bits of a word of a state.
 const WORD: usize = 16;
@@ -99,26 +100,34 @@ impl<'s> Search<'s> {
 
     /// Whether nothing that can happen while `id` is held back is in conflict with it.
     fn is_persistent(&self, state: &State, id: MoveId) -> bool {
-        let mut open =
-            self.system.conflicts[id].iter().filter(|&&other| !state.did(self.system, other));
-        if open.next().is_none() {
+        let system = self.system;
+        if system.conflicts[id].iter().all(|&other| state.did(system, other)) {
             return true;
         }
+        let raise = system.moves[id].raise;
         let mut ahead = state.clone();
         loop {
-            let moves: Vec<MoveId> =
-                ahead.enabled(self.system).filter(|&other| other != id).collect();
-            if moves.is_empty() {
-                return true;
+            let others: Vec<MoveId> = ahead.enabled(system).filter(|&other| other != id).collect();
+            if others.is_empty() {
+                return raise.is_none_or(|raise| is_last(system, raise, state, &ahead));
             }
-            for other in moves {
-                if self.system.conflicts[id].binary_search(&other).is_ok() {
+            for other in others {
+                if raise.is_none() && system.conflicts[id].binary_search(&other).is_ok() {
                     return false;
                 }
-                ahead.happen(self.system, other);
+                ahead.happen(system, other);
             }
         }
     }
+}
+
+/// Whether a raise that is held back is missing in every count that is not reached yet: so no wait
+/// can tell it from those that happened meanwhile.
+fn is_last(system: &System, raise: Raise, now: &State, ahead: &State) -> bool {
+    let (value, without) = (now.signal(raise.slot), ahead.signal(raise.slot));
+    let with = raised(without, raise);
+    let Change::Add(_) = raise.change else { return value == without };
+    system.slots[raise.slot].targets.range((Excluded(value), Unbounded)).all(|(&t, _)| t >= with)
 }
 
 /// Which enabled moves are followed.
