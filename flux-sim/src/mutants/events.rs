@@ -39,23 +39,23 @@ fn same_on(a: &RankView<'_>, b: &RankView<'_>) -> bool {
     })
 }
 
-/// Launches of every kind of edge, more than the checker's own family: shards of one row, of about
-/// half a tile, of about a tile and of several, whole and with a short last one.
+/// Launches of every kind of edge, many more than the checker's own family: each quarter of a tile
+/// up to more than a tile for each rank, and a row more or less than each half; one column of tiles
+/// on one CTA, which does them in turn, and two columns on two or three.
 pub(super) fn launches(tile: TileShape) -> impl Iterator<Item = Launch> {
-    let (half, whole) = (tile.m / 2, tile.m);
-    let shards = [1, half - 1, half, half + 1, whole - 1, whole, whole + 1, 2 * whole + half];
-    let mut shards: Vec<u32> = shards.into_iter().filter(|&rows| rows > 0).collect();
-    shards.sort_unstable();
-    shards.dedup();
     [1, 2, 3, 5].into_iter().flat_map(move |world| {
-        let mut rows: Vec<u32> =
-            shards.iter().flat_map(|shard| [shard * world, shard * world - 1]).collect();
+        let quarters = (1..=4 * (world + 1)).map(move |quarter| quarter * tile.m / 4);
+        let mut rows: Vec<u32> = quarters.collect();
+        rows.extend(
+            (1..=2 * (world + 1)).map(|half| half * tile.m / 2).flat_map(|m| [m - 1, m + 1]),
+        );
         rows.retain(|&rows| rows > 0);
         rows.sort_unstable();
         rows.dedup();
-        rows.into_iter().flat_map(move |m| {
-            let n = if m % 2 == 0 { tile.n + 1 } else { 1 };
-            [1, 3].map(|ctas| Launch { shape: Shape { m, n, k: 1 }, world, ctas })
+        let several = rows.into_iter().zip([2, 3].into_iter().cycle());
+        several.flat_map(move |(m, ctas)| {
+            let launch = |n, ctas| Launch { shape: Shape { m, n, k: 1 }, world, ctas };
+            [launch(1, 1), launch(tile.n + 1, ctas)]
         })
     })
 }

@@ -34,7 +34,7 @@ pub enum Verdict {
     SameEvents,
     /// Every interleaving leaves what the original leaves.
     SameContents {
-        /// Launches explored.
+        /// Launches explored: those in which some actor does something else.
         launches: usize,
         /// States explored, in all of them.
         states: u64,
