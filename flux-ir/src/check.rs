@@ -13,6 +13,7 @@
 //! grow, so what an agent can do stays possible until it does it, and every maximal run does the
 //! same set of actions. If one run ends with every agent through, all do.
 
+mod agreement;
 mod arithmetic;
 mod counters;
 mod coverage;
@@ -28,15 +29,19 @@ mod races;
 mod regions;
 mod report;
 mod resources;
+mod rows;
 mod structure;
 mod trace;
+mod wrap;
+
+pub use agreement::{check_agreement, check_residency};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
 use crate::program::{Op, Program, SignalId, Stmt, Update};
 
-/// Consecutive launches that are run: the third is the first that needs credit for a buffer that
-/// two launches share in turn.
+/// Consecutive launches that are run, at least: the third is the first that needs credit for a
+/// buffer that two launches share in turn.
 pub const EPOCHS: u32 = 3;
 
 /// The largest world a Program runs on.
@@ -65,6 +70,21 @@ impl Verified {
     }
 }
 
+/// Checks one launch of a Program of sound structure, whatever its target has room for: what
+/// [`Verified::check_launch`] asks, without the family.
+///
+/// # Errors
+/// Every rule the launch breaks, or those the Program breaks by itself.
+pub fn check_program(program: &Program, launch: Launch) -> Result<(), Diagnostics> {
+    let mut found = Findings { diagnostics: structure::check(program), ..Findings::default() };
+    if found.diagnostics.is_empty() {
+        rows::check(program, &mut found);
+        wrap::check(program, &mut found);
+        launch::check(program, launch, launch::STEP_LIMIT, &mut found);
+    }
+    found.diagnostics.into_result(())
+}
+
 /// Checks `program` on its own, and on a family of small launches: worlds of 1, 2, 3, 4 and 8
 /// ranks, 1 to 3 CTAs, tiles whole, ragged and across shards, fewer rows than ranks.
 ///
@@ -74,6 +94,8 @@ pub fn verify(program: Program) -> Result<Verified, Diagnostics> {
     let mut found = Findings { diagnostics: structure::check(&program), ..Findings::default() };
     if found.diagnostics.is_empty() {
         resources::check(&program, &mut found.diagnostics);
+        rows::check(&program, &mut found);
+        wrap::check(&program, &mut found);
         family::check(&program, &mut found);
     }
     found.diagnostics.into_result(Verified(program))

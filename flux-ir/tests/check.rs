@@ -276,7 +276,7 @@ fn launches_that_cannot_be_checked_are_refused_with_the_number() {
     assert!(refused(launch(u32::MAX, 8, 8, 1, 1)).contains("found 4294967295"));
     assert!(refused(launch(1 << 30, 1 << 30, 8, 1, 1)).contains("tiles"));
     let bytes = refused(launch(1 << 17, 1 << 17, 8, 8, 132));
-    assert!(bytes.contains("bytes, expected at most 1073741824"), "{bytes}");
+    assert!(bytes.contains("bytes, expected at most 4294967296"), "{bytes}");
     // 2³¹ elements in a row of a shard's arithmetic.
     let far = refused(launch((1 << 31) - 1, 8, 8, 1, 1));
     assert!(far.contains("31 bits") || far.contains("bytes"), "{far}");

@@ -5,7 +5,8 @@
 //! per tile; a launch is refused unless all of them stay in 31 bits and a sign. The same walk
 //! bounds how many steps the run of the launch can take.
 
-use super::{EPOCHS, Findings};
+use super::Findings;
+use super::epochs::EPOCH_LIMIT;
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::Launch;
@@ -26,6 +27,8 @@ const GREATEST: i64 = i32::MAX as i64;
 pub(super) struct Size {
     /// Steps of all its agents in one launch.
     pub(super) steps: u64,
+    /// Steps that a trace keeps: waits, raises, fences, reads and writes.
+    pub(super) events: u64,
     /// Its signals.
     pub(super) signals: u64,
 }
@@ -42,17 +45,46 @@ pub(super) fn check(program: &Program, launch: Launch, rank: u32, found: &mut Fi
         found,
     };
     let signals = arithmetic.declarations();
-    let mut steps = 0u64;
+    let mut all = Count::default();
     for agent in program.agents.values() {
         let copies = match agent.engine {
             crate::program::Engine::CopyEngine => 1,
             crate::program::Engine::Ctas => u64::from(launch.ctas),
         };
-        let body = arithmetic.body(&agent.body);
-        let exit = arithmetic.body(&agent.exit);
-        steps = steps.saturating_add(body.saturating_mul(copies)).saturating_add(exit);
+        let body = arithmetic.body(&agent.body).times(copies);
+        all = all.plus(body).plus(arithmetic.body(&agent.exit));
     }
-    Size { steps, signals }
+    Size { steps: all.steps, events: all.events, signals }
+}
+
+/// How many steps, and how many of them a trace keeps.
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    steps: u64,
+    events: u64,
+}
+
+impl Count {
+    /// Steps of index arithmetic and control.
+    const fn steps(steps: u64) -> Self {
+        Count { steps, events: 0 }
+    }
+
+    /// Steps that a trace keeps.
+    const fn events(events: u64) -> Self {
+        Count { steps: events, events }
+    }
+
+    const fn plus(self, other: Count) -> Self {
+        Count {
+            steps: self.steps.saturating_add(other.steps),
+            events: self.events.saturating_add(other.events),
+        }
+    }
+
+    const fn times(self, turns: u64) -> Self {
+        Count { steps: self.steps.saturating_mul(turns), events: self.events.saturating_mul(turns) }
+    }
 }
 
 struct Arithmetic<'a, 'p> {
@@ -164,42 +196,42 @@ impl<'p> Arithmetic<'_, 'p> {
             Sym::K => exactly(shape.k),
             Sym::World => exactly(world),
             Sym::Rank => exactly(self.rank),
-            Sym::Epoch => (1, i64::from(EPOCHS)),
+            Sym::Epoch => (1, i64::from(EPOCH_LIMIT)),
             Sym::Cta => (0, i64::from(ctas) - 1),
             Sym::Ctas => exactly(ctas),
         }
     }
 
     /// Steps a body takes at most.
-    fn body(&mut self, body: &'p [Stmt]) -> u64 {
-        body.iter().fold(0, |steps: u64, stmt| {
+    fn body(&mut self, body: &'p [Stmt]) -> Count {
+        body.iter().fold(Count::default(), |all, stmt| {
             self.at = Some(stmt);
             let taken = self.stmt(&stmt.op);
             self.at = None;
-            steps.saturating_add(taken)
+            all.plus(taken)
         })
     }
 
-    fn stmt(&mut self, op: &'p Op) -> u64 {
+    fn stmt(&mut self, op: &'p Op) -> Count {
         match op {
             Op::Let { var, value } => {
                 self.vars[var.index()] = self.eval(value);
-                1
+                Count::steps(1)
             }
             Op::Row { table, index, vars } => {
                 self.eval(index);
                 self.row(*table, vars);
-                1
+                Count::steps(1)
             }
             Op::For { var, from, to, step, body } => {
                 let [from, to, step] = [from, to, step].map(|expr| self.eval(expr));
                 let last = to.1.saturating_sub(1);
                 if from.0 > last {
-                    return 1;
+                    return Count::steps(1);
                 }
                 self.vars[var.index()] = (from.0, last);
                 let turns = (last - from.0) / step.0.max(1) + 1;
-                self.body(body).saturating_add(1).saturating_mul(turns as u64)
+                self.body(body).plus(Count::steps(1)).times(turns as u64)
             }
             Op::If { cond, body } => {
                 let possible = match cond {
@@ -213,25 +245,26 @@ impl<'p> Arithmetic<'_, 'p> {
                     }
                     Cond::Lt(a, b) => self.eval(a).0 < self.eval(b).1,
                 };
-                1 + if possible { self.body(body) } else { 0 }
+                let body = if possible { self.body(body) } else { Count::default() };
+                body.plus(Count::steps(1))
             }
             Op::Wait { signal: _, slots, target, scope: _ } => {
                 self.eval(target);
-                self.range(slots)
+                Count::steps(self.range(slots)).plus(Count::events(1))
             }
-            Op::FenceProxyAsync => 1,
+            Op::FenceProxyAsync => Count::events(1),
             Op::Mainloop { products } => {
                 for product in products {
                     self.place(&product.a);
                     self.place(&product.b);
                 }
-                1
+                Count::events(2 * products.len() as u64)
             }
-            Op::Store { to, value: _ } => self.place(to),
+            Op::Store { to, value: _ } => Count::events(self.place(to)),
             Op::Sum { var, own: _, from } => {
                 self.vars[var.index()] = (0, i64::from(self.launch.world) - 1);
                 self.place(from);
-                u64::from(self.launch.world)
+                Count::events(self.launch.world.into())
             }
             Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
                 self.at(at);
@@ -239,9 +272,9 @@ impl<'p> Arithmetic<'_, 'p> {
                 match update {
                     Update::Add(value) | Update::Set(value) => self.eval(value),
                 };
-                1
+                Count::events(1)
             }
-            Op::Copy { from, to } => self.place(from) + self.place(to),
+            Op::Copy { from, to } => Count::events(self.place(from) + self.place(to)),
         }
     }
 

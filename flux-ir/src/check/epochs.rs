@@ -1,10 +1,15 @@
 //! How launches of one Program differ: in numbers that grow with the epoch, and in planes that
 //! take turns. Where they differ in nothing else, one launch is walked and the others follow.
 
-use super::trace::{Act, ActorTrace};
+use super::Findings;
+use super::happens::Scene;
+use super::launch::describe;
+use super::trace::{Act, ActorTrace, Layout};
 use crate::arena::Handle;
+use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{RankView, Region};
-use crate::program::{At, BinOp, Cond, Expr, Op, Place, Range, Stmt, Sym, Update, VarId};
+use crate::program::{At, BinOp, Cond, Expr, Op, Place, Program, Range, Stmt, Sym, Update, VarId};
+use crate::span::Span;
 use std::collections::HashSet;
 
 /// What a launch adds to the one before it.
@@ -128,14 +133,18 @@ impl Analysis<'_, '_> {
             Expr::Sym(Sym::Epoch) => Some(1),
             Expr::Bin(BinOp::Add, a, b) => Some(self.slope(a)? + self.slope(b)?),
             Expr::Bin(BinOp::Sub, a, b) => Some(self.slope(a)? - self.slope(b)?),
-            Expr::Bin(BinOp::Mul, a, b) => match (&**a, &**b) {
-                (Expr::Int(factor), other) | (other, Expr::Int(factor)) => {
-                    self.slope(other)?.checked_mul(*factor)
-                }
-                _ => None,
+            Expr::Bin(BinOp::Mul, a, b) => match (self.fixed(a), self.fixed(b)) {
+                (Some(factor), _) => self.slope(b)?.checked_mul(factor),
+                (_, Some(factor)) => self.slope(a)?.checked_mul(factor),
+                (None, None) => None,
             },
             Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) | Expr::Bin(..) => None,
         }
+    }
+
+    /// An expression that is one number for all ranks, CTAs and launches.
+    fn fixed(&self, expr: &Expr) -> Option<i64> {
+        fixed(self.view.program, expr).then(|| self.view.constant(expr))
     }
 
     fn at(&self, at: &At) -> Option<()> {
@@ -179,6 +188,20 @@ impl Analysis<'_, '_> {
     }
 }
 
+/// Whether an expression is one number for all ranks, CTAs and launches.
+fn fixed(program: &Program, expr: &Expr) -> bool {
+    match expr {
+        Expr::Int(_) => true,
+        Expr::Sym(Sym::M | Sym::N | Sym::K | Sym::World | Sym::Ctas) => true,
+        Expr::Sym(Sym::Rank | Sym::Epoch | Sym::Cta) => false,
+        Expr::Var(var) => {
+            let definition = program.lets.iter().find(|(of, _)| of == var);
+            definition.is_some_and(|(_, value)| fixed(program, value))
+        }
+        Expr::Bin(_, a, b) => fixed(program, a) && fixed(program, b),
+    }
+}
+
 /// An expression of the epoch alone.
 fn turn(expr: &Expr, epoch: i64) -> Option<i64> {
     match expr {
@@ -196,4 +219,76 @@ fn turn(expr: &Expr, epoch: i64) -> Option<i64> {
         }
         Expr::Sym(_) | Expr::Var(_) => None,
     }
+}
+
+/// The most launches that are run.
+pub(super) const EPOCH_LIMIT: u32 = 17;
+
+/// How many launches decide all: three, one more than the period of what takes turns, and one more
+/// than those in which some wait asks for nothing yet. Where launches differ in more than numbers
+/// that grow, two periods and one.
+pub(super) fn count(program: &Program, period: u32, uniform: bool) -> u32 {
+    let lag = program.statements().map(|stmt| match &stmt.op {
+        Op::Wait { target, .. } => {
+            let target = |epoch: u32| turn(target, epoch.into());
+            (1..EPOCH_LIMIT).take_while(|&epoch| target(epoch).is_some_and(|t| t <= 0)).count()
+        }
+        _ => 0,
+    });
+    let lag = lag.max().unwrap_or(0) as u32;
+    let periods = if uniform { period } else { 2 * period };
+    super::EPOCHS.max(periods + 1).max(lag + 1).min(EPOCH_LIMIT)
+}
+
+/// Whether waits keep up with what they wait for: between launches `period` apart, the target of a
+/// wait grows by what the slot grows.
+pub(super) fn drift(scene: &Scene<'_, '_>, period: u32, found: &mut Findings) {
+    let (layout, last) = (scene.layout, scene.layout.epochs);
+    for trace in scene.traces {
+        for epoch in last.saturating_sub(2 * period) + 1..=last - period {
+            let (now, then) = (trace.launch(epoch), trace.launch(epoch + period));
+            for (now, then) in trace.steps[now].iter().zip(&trace.steps[then]) {
+                let (Act::Wait { target: t1, .. }, Act::Wait { slot, len, target: t2 }) =
+                    (now.act, then.act)
+                else {
+                    continue;
+                };
+                if t2 <= 0 {
+                    continue;
+                }
+                let grows = i64::from(t2) - i64::from(t1);
+                let other = (slot..slot + len)
+                    .map(|slot| (slot, scene.history.growth(slot, epoch, epoch + period)))
+                    .find(|&(_, growth)| growth != grows);
+                if let Some((slot, growth)) = other {
+                    drifts(layout, layout.stmt(*then), slot, (grows, growth), period, found);
+                }
+            }
+        }
+    }
+}
+
+fn drifts<'p>(
+    layout: &Layout<'p>,
+    stmt: &'p Stmt,
+    slot: u32,
+    (grows, growth): (i64, i64),
+    period: u32,
+    found: &mut Findings,
+) {
+    let (_, signal, _) = layout.place_of_slot(slot);
+    found.once(Rule::CountNotExact, stmt, || {
+        let launches = if period == 1 { "a launch".into() } else { format!("{period} launches") };
+        let message = format!(
+            "the target of the wait for `{}` grows by {grows} {launches}, the signal by {growth}",
+            layout.slot_name(slot)
+        );
+        let diagnostic = Diagnostic::new(Rule::CountNotExact, stmt.span, message)
+            .note(Span::UNKNOWN, describe(layout.launch))
+            .help("wait for what the raises of a launch add up to, times the epoch");
+        match super::raises(layout.program, signal).first() {
+            Some((raise, _)) => diagnostic.note(raise.span, "raised here"),
+            None => diagnostic,
+        }
+    });
 }

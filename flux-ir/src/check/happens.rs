@@ -46,6 +46,17 @@ impl History {
         &self.raises[self.starts[slot] as usize..self.starts[slot + 1] as usize]
     }
 
+    /// How much a slot grows by the raises of launches behind `from`, up to `to`.
+    pub(super) fn growth(&self, slot: u32, from: u32, to: u32) -> i64 {
+        let mut before = 0;
+        let steps = self.of(slot).iter().map(|raise| {
+            let by = i64::from(raise.value) - i64::from(before);
+            before = raise.value;
+            if (from + 1..=to).contains(&raise.epoch) { by } else { 0 }
+        });
+        steps.sum()
+    }
+
     /// The raises a wait stands for: the first whose sum reaches the target. A target that is
     /// not positive asks for none.
     pub(super) fn stands_for(&self, slot: u32, target: i32) -> &[Raise] {

@@ -1,13 +1,13 @@
 //! Checks one launch: whether it can be run at all, then the run itself.
 
 use super::counters::Counters;
-use super::epochs::Uniform;
+use super::epochs::{self, EPOCH_LIMIT, Uniform};
 use super::happens::{History, Scene};
 use super::machine::Machine;
 use super::memory::Memory;
 use super::regions::Regions;
 use super::trace::Layout;
-use super::{EPOCHS, Findings, WORLD_LIMIT, arithmetic, effects, memory, races};
+use super::{Findings, WORLD_LIMIT, arithmetic, effects, memory, races, wrap};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
@@ -16,8 +16,8 @@ use crate::span::Span;
 use std::num::NonZero;
 use std::panic::resume_unwind;
 
-/// Bytes the run of a launch may take: tables, signals, rectangles and actors.
-const MEMORY_LIMIT: u64 = 1 << 30;
+/// Bytes the run of a launch may take: tables, signals, traces and actors.
+const MEMORY_LIMIT: u64 = 1 << 32;
 
 /// The largest grid: far above any device's.
 const CTA_LIMIT: u32 = 1 << 16;
@@ -40,7 +40,10 @@ pub(super) fn describe(launch: Launch) -> String {
 /// Checks `launch`. Needs a sound structure.
 pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) {
     let before = found.count;
-    let Some(steps) = admit(program, launch, step_limit, found) else { return };
+    let Some(Plan { steps, epochs, period, uniform }) = admit(program, launch, step_limit, found)
+    else {
+        return;
+    };
     let mut views = Vec::with_capacity(launch.world as usize);
     for view in each_rank(launch, steps, |rank| view(program, launch, rank)) {
         match view {
@@ -52,10 +55,7 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     if found.count > before {
         return;
     }
-    let shares = program.communicates() || shares_memory(program);
-    let epochs = if shares { EPOCHS } else { 1 };
     let (layout, regions) = (Layout::new(&views, epochs), Regions::new(&views));
-    let uniform = Uniform::of(&views[0], epochs);
     let walked = each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
         (effects::walk(&layout, &regions, uniform.as_ref(), rank, &mut found), found)
@@ -65,7 +65,7 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
         traces.push(trace);
         found.merge(of_rank);
     }
-    if found.count > before || !shares {
+    if found.count > before || !shares_memory(program) {
         return;
     }
     let (traces, rects) = memory::join(traces);
@@ -81,10 +81,14 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     }) {
         found.merge(of_rank);
     }
+    epochs::drift(&scene, if uniform.is_some() { 1 } else { period }, found);
 }
 
-/// Whether ranks have memory in common.
+/// Whether ranks have signals or memory in common.
 fn shares_memory(program: &Program) -> bool {
+    if program.communicates() {
+        return true;
+    }
     let shared = |kind| matches!(kind, BufferKind::Symmetric | BufferKind::Exposed);
     program.buffers.values().any(|buffer| shared(buffer.kind))
 }
@@ -114,9 +118,23 @@ fn each_rank<T: Send>(launch: Launch, steps: u64, check: impl Fn(u32) -> T + Syn
     })
 }
 
+/// How a launch is checked.
+struct Plan {
+    /// A bound on steps of all its agents, in all launches that are run.
+    steps: u64,
+    /// Consecutive launches that are run.
+    epochs: u32,
+    period: u32,
+    uniform: Option<Uniform>,
+}
+
+/// Bytes that an event takes: a step of a trace, and an access or a raise, each of them twice
+/// while they are sorted.
+const EVENT_BYTES: u64 = 120;
+
 /// Whether the launch is one that can be run: a world, a grid, and numbers that stay small.
-/// A launch without output elements does nothing, and is not run. Returns a bound on its steps.
-fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) -> Option<u64> {
+/// A launch without output elements does nothing, and is not run.
+fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) -> Option<Plan> {
     let Launch { shape, world, ctas } = launch;
     let before = found.count;
     let mut refuse = |message: String| {
@@ -144,11 +162,17 @@ fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Finding
     if tiles == 0 || found.count > before {
         return None;
     }
+    let period = wrap::period(program);
+    let uniform = Uniform::of(&RankView::definitions(program, launch, 0), EPOCH_LIMIT);
+    let shares = shares_memory(program);
+    let epochs = if shares { epochs::count(program, period, uniform.is_some()) } else { 1 };
     let (mut steps, mut bytes) = (0u64, 0u64);
     for rank in 0..world {
         let size = arithmetic::check(program, launch, rank, found);
-        steps = steps.saturating_add(size.steps.saturating_mul(EPOCHS.into()));
-        bytes = bytes.saturating_add(memory(program, launch, tiles, size.signals));
+        steps = steps.saturating_add(size.steps.saturating_mul(epochs.into()));
+        let kept = size.events.saturating_mul(u64::from(epochs)).saturating_mul(EVENT_BYTES);
+        let held = memory(program, launch, tiles, size.signals);
+        bytes = bytes.saturating_add(held).saturating_add(kept);
     }
     if found.count > before {
         return None;
@@ -162,7 +186,7 @@ fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Finding
             });
         }
     }
-    (found.count == before).then_some(steps)
+    (found.count == before).then_some(Plan { steps, epochs, period, uniform })
 }
 
 /// Bytes the run takes for one rank, at most.
@@ -175,7 +199,7 @@ fn memory(program: &Program, launch: Launch, tiles: u64, signals: u64) -> u64 {
     // and a mark.
     let tables = 24 * tiles * program.tables.len() as u64;
     let written = 32 * tiles * outputs;
-    signals.saturating_mul(4).saturating_add(actors + tables + written)
+    signals.saturating_mul(24).saturating_add(actors + tables + written)
 }
 
 /// How many CTAs or engines run an agent's body on one rank.

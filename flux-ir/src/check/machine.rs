@@ -228,7 +228,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         }
         if new > i32::MAX as u32 {
             let why = format!(" to {new}, beyond 31 bits");
-            return self.fault(actor, step, Rule::Bounds, "raises", slot, &why);
+            return self.fault(actor, step, Rule::CounterWrap, "raises", slot, &why);
         }
         let trace = &self.traces[actor as usize];
         let stmt = self.layout.stmt(trace.steps[step as usize]);

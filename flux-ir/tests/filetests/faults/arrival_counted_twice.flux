@@ -40,7 +40,7 @@ program @scatter_push for host {
       if %lo < %hi { @40:7
         for %s in 0..world { @41:9
           if %s != rank { @42:11
-            wait %landed[%s * %T + %m * %NT + %n] >= epoch * 8 scope sys @43:13
+            wait %landed[%s * %T + %m * %NT + %n] >= epoch * 8 scope sys @43:13 ; error[count-not-exact]: the target of the wait for `%landed[1]` grows by 8 a launch, the signal by 16
           }
         }
         sum %i own %e0 from %partial{epoch % 2, %i}[%lo..%hi, %n0..%n1] @46:9 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%partial{1}` on rank 0, and nothing it waits for says that element (0, 0) has been written

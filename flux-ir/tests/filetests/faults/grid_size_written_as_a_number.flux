@@ -28,7 +28,7 @@ program @two_gemms for host {
     signal %made[0] += 1 scope gpu after performed @28:5 ; error[count-not-exact]: rank 0, cta 0 of `up` may raise `%made[0]` before rank 0, cta 2 of `up` does, and end a wait for 2 in its place
   }
   agent down on ctas {
-    wait %made[0] >= 2 * epoch scope gpu @31:5 ; error[wait-without-signal]: rank 0, cta 0 of `down` waits for `%made[0]` >= 2, all agents of all ranks raise it to 1 by then
+    wait %made[0] >= 2 * epoch scope gpu @31:5 ; error[wait-without-signal]: rank 0, cta 0 of `down` waits for `%made[0]` >= 2, all agents of all ranks raise it to 1 by then ; error[count-not-exact]: the target of the wait for `%made[0]` grows by 2 a launch, the signal by 3
     fence proxy.async @32:5
     for %t in cta..%T step ctas { @33:5
       row (%m, %n, %first, %last) = %tiles[%t] @34:7

@@ -45,7 +45,7 @@ program @gemm_gather_gemm for host {
         for %r in rank * %S / 8..ceil((rank * %S + %own) / 8) { @45:9
           let %from = max(rank * %S, %r * 8) @46:11
           let %to = min(rank * %S + %own, %r * 8 + 8) @47:11
-          wait %made[%r] >= epoch scope sys @48:11
+          wait %made[%r] >= epoch scope sys @48:11 ; error[count-not-exact]: the target of the wait for `%made[0]` grows by 1 a launch, the signal by 2
           copy peer(%dst).%h_all{epoch % 2}[%from..%to, 0..N] <- %h[%from..%to, 0..N] @49:11 ; error[read-before-arrival]: rank 0, the copy engine of `gather` reads rows 0..3, columns 0..9 of `%h` on rank 0, and nothing it waits for says that element (0, 8) has been written
           signal peer(%dst).%arrived[rank * %MT + %r] = epoch scope sys after performed @50:11
         }

@@ -26,7 +26,7 @@ program @ag_gemm_gelu for host {
       wait %free_host[%dst] >= epoch - 2 scope sys @26:7
       for %c in 0..ceil(%own / %CR) { @27:7
         let %from = rank * %S + %c * %CR @28:9
-        copy peer(%dst).%a_all{epoch % 3}[%from..min(%from + %CR, rank * %S + %own), 0..K] <- %a[%from..min(%from + %CR, rank * %S + %own), 0..K] @29:9 ; error[bounds]: rank 0, the copy engine of `push_a` names an index that is negative, too large, or outside of its table or plane
+        copy peer(%dst).%a_all{epoch % 3}[%from..min(%from + %CR, rank * %S + %own), 0..K] <- %a[%from..min(%from + %CR, rank * %S + %own), 0..K] @29:9 ; error[counter-wrap]: `epoch % 3` means something else once the 32 bits of the epoch have wrapped ; error[bounds]: rank 0, the copy engine of `push_a` names an index that is negative, too large, or outside of its table or plane
         signal peer(%dst).%a_arrived[rank * %CH + %c] = epoch scope sys after performed @30:9
       }
     }
