@@ -384,7 +384,7 @@ impl<'p> Walk<'_, 'p, '_> {
         let region = &memory.rects[rect as usize];
         let kind = self.scene.layout.program.buffers[region.buffer].kind;
         if kind == BufferKind::Exposed {
-            self.exposed_read(region.rank, me);
+            self.exposed_read(region.rank, me, proxy);
             return Seen::Mixed;
         }
         let (mut seen, mut source, mut late) = (0, Seen::Faulty, None);
@@ -443,7 +443,7 @@ impl<'p> Walk<'_, 'p, '_> {
     /// Says what is missing between a write and the read at hand.
     fn explain_late(&mut self, write: Access, me: Access, proxy: Proxy, gap: (u32, u32)) {
         if proxy == Proxy::Async && self.performed_before(&write, Proxy::Generic) {
-            return self.report.unfenced(write, me, self.me.wait);
+            return self.report.unfenced(Some(write), me, self.me.wait);
         }
         let issued = write.actor == self.me.actor || self.reads_before(&write);
         if issued && write.moment() < me.moment() {
@@ -453,13 +453,18 @@ impl<'p> Walk<'_, 'p, '_> {
     }
 
     /// A peer's tensor is there from the begin of its launch on.
-    fn exposed_read(&mut self, rank: u32, me: Access) {
-        let begun = rank == self.me.rank || self.known.has_begun(rank, self.me.epoch) || {
-            let epoch = self.me.epoch;
-            self.whole_past().has_begun(rank, epoch)
-        };
-        if !begun {
+    fn exposed_read(&mut self, rank: u32, me: Access, proxy: Proxy) {
+        let epoch = self.me.epoch;
+        if rank == self.me.rank
+            || self.fenced.has_begun(rank, epoch)
+            || self.whole_fenced_past().has_begun(rank, epoch)
+        {
+            return;
+        }
+        if !self.known.has_begun(rank, epoch) && !self.whole_past().has_begun(rank, epoch) {
             self.report.not_begun(me, rank);
+        } else if proxy == Proxy::Async {
+            self.report.unfenced(None, me, self.me.wait);
         }
     }
 

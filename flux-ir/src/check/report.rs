@@ -199,16 +199,20 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
     }
 
     /// A bulk read without a fence behind the wait for what it reads.
-    pub(super) fn unfenced(&mut self, write: Access, read: Access, wait: Option<u32>) {
+    pub(super) fn unfenced(&mut self, write: Option<Access>, read: Access, wait: Option<u32>) {
         let stmt = self.stmt(read.number);
         let message = format!(
             "{} reads {} by TMA, and no `fence proxy.async` stands behind the wait for it",
             self.name(&read),
             self.place(read.rect)
         );
-        let (written, wait) = (self.stmt(write.number), wait.map(|number| self.stmt(number)));
+        let written = write.map(|write| self.stmt(write.number));
+        let wait = wait.map(|number| self.stmt(number));
         self.say(Rule::MissingProxyFence, stmt, read.epoch, message, |diagnostic| {
-            let diagnostic = diagnostic.note(written.span, "written here");
+            let diagnostic = match written {
+                Some(written) => diagnostic.note(written.span, "written here"),
+                None => diagnostic,
+            };
             let diagnostic = match wait {
                 Some(wait) => diagnostic.note(wait.span, "waited for here"),
                 None => diagnostic,
