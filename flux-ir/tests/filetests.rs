@@ -11,8 +11,13 @@
 //!
 //! A `verify` or `faults` file whose name ends in `_passes` has no expectation and passes. The name of
 //! any other `verify` file begins with a rule that it breaks.
+//!
+//! `; launch m 16 n 16 k 8 world 2 ctas 4` above a Program checks that launch too; with `resident 2`, on a
+//! device that holds so many CTAs of it at once. Lines with `rank 0`, `rank 1`, … are the launches of the
+//! ranks of one world, and are checked to agree.
 
-use flux_ir::{Diagnostic, Diagnostics, Kernel, Program, Rule, Schedule, check, lower};
+use flux_ir::eval::Launch;
+use flux_ir::{Diagnostic, Diagnostics, Kernel, Program, Rule, Schedule, Shape, check, lower};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -195,8 +200,55 @@ fn verdict(text: &str) -> Result<(), Diagnostics> {
     } else {
         text.parse()?
     };
-    check::verify(program)?;
-    Ok(())
+    let verified = check::verify(program)?;
+    let mut ranks = Vec::new();
+    for line in text.lines() {
+        let Some(asked) = line.strip_prefix("; launch ") else { continue };
+        let asked = Asked::read(asked);
+        match asked.rank {
+            Some(rank) => {
+                assert_eq!(rank as usize, ranks.len(), "launches by rank");
+                ranks.push(asked.launch);
+            }
+            None => verified.check_launch(asked.launch)?,
+        }
+        if let Some(resident) = asked.resident {
+            check::check_residency(verified.program(), asked.launch.ctas, resident)?;
+        }
+    }
+    check::check_agreement(verified.program(), &ranks)
+}
+
+/// A launch that a file asks for.
+struct Asked {
+    launch: Launch,
+    rank: Option<u32>,
+    resident: Option<u32>,
+}
+
+impl Asked {
+    /// Reads `m 16 n 16 …`.
+    fn read(text: &str) -> Self {
+        let mut words = text.split_whitespace();
+        let shape = Shape { m: 16, n: 16, k: 8 };
+        let launch = Launch { shape, world: 2, ctas: 1 };
+        let mut asked = Asked { launch, rank: None, resident: None };
+        while let Some(word) = words.next() {
+            let number = words.next().and_then(|number| number.parse().ok());
+            let number = number.unwrap_or_else(|| panic!("no number behind `{word}` in `{text}`"));
+            match word {
+                "m" => asked.launch.shape.m = number,
+                "n" => asked.launch.shape.n = number,
+                "k" => asked.launch.shape.k = number,
+                "world" => asked.launch.world = number,
+                "ctas" => asked.launch.ctas = number,
+                "rank" => asked.rank = Some(number),
+                "resident" => asked.resident = Some(number),
+                _ => panic!("`{word}` in `{text}`"),
+            }
+        }
+        asked
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 ; All ranks raise one counter, peer after peer: one that is through raises for its next call
 ;   before a slow one has raised for this.
-; seen: ThunderKittens `barrier_all`, CUTLASS DistGEMM (counters of peers), TransformerEngine #409
+; seen: CUTLASS DistGEMM (a full barrier that adds to counters of its peers): a hazard
 ; rule: count-not-exact
 ; base: gather_barrier_passes
 program @gather_barrier for host {

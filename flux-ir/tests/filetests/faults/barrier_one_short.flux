@@ -1,5 +1,5 @@
 ; A barrier that does not wait for the last rank.
-; seen: tt-metal #57458 (its kind: the one that lags is not waited for)
+; seen: tt-metal #57458 (its kind)
 ; rule: overwrite-before-read
 ; base: gather_barrier_passes
 program @gather_barrier for host {

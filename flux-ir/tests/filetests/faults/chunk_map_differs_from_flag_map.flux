@@ -1,5 +1,5 @@
 ; Copies go in chunks of 4 rows, each with its flag; tiles look for the flags of chunks of 8.
-; seen: peers 7 (3); rocm-libraries PR #5776 (its kind)
+; seen: ROCm/rocm-libraries PR #5776 (its kind)
 ; rule: read-before-arrival
 ; base: gather_push_passes
 program @gather_push for host {

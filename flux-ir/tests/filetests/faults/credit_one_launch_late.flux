@@ -1,5 +1,5 @@
 ; Credit for two buffers is asked for as if there were three.
-; seen: tt-metal #57458 (its kind: the buffer of a launch not yet read)
+; seen: tt-metal #57458 (its kind)
 ; rule: overwrite-before-read
 ; base: gather_push_passes
 program @gather_push for host {

@@ -1,5 +1,5 @@
 ; A copy engine is no thread of the GPU.
-; seen: peers 3.2 (2), seen with copy engines in Flux (GPU-scope acquire on the other side)
+; seen: Flux AG-GEMM (the acquire of a copy engine's data is of GPU scope), from its other end
 ; rule: scope-too-narrow
 ; base: gemm_gather_gemm_passes
 program @gemm_gather_gemm for host {

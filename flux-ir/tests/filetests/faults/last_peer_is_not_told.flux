@@ -1,5 +1,5 @@
 ; Every peer gets the tile, one hears nothing of it.
-; seen: peers 3.2 (7), TransformerEngine #409
+; seen: TransformerEngine #409 (one lost signal)
 ; rule: wait-without-signal
 ; base: reduce_push_passes
 program @reduce_push for host {

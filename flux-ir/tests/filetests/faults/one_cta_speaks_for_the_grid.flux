@@ -1,5 +1,5 @@
 ; The first CTA says that the grid has stored, and knows of its own tiles alone.
-; seen: Triton-distributed `notify` by one thread, vLLM #43616 (its kind)
+; seen: Triton-distributed `notify` (one thread for its CTA; here one CTA for its grid)
 ; rule: read-before-arrival
 ; base: two_gemms_passes
 program @two_gemms for host {

@@ -1,5 +1,6 @@
 ; A CTA that goes on to its next tile does not wait again.
-; seen: Flux sm80 stream-K (waits again only if the range of chunks differs from the first)
+; seen: Flux sm80 stream-K (waits again only if the range of chunks differs from the first; its
+;   kind)
 ; rule: read-before-arrival
 ; base: gather_push_passes
 program @gather_push for host {
@@ -10,43 +11,43 @@ program @gather_push for host {
   let %MT = ceil(M / 8)
   let %NT = ceil(N / 8)
   let %T = %MT * %NT
-  buffer %a : bf16[%own, K] in first_row rank * %S @13:3
-  buffer %b : bf16[N, K] in @14:3
-  buffer %c : bf16[M, N] out @15:3
-  buffer %a_all : bf16[2][M, K] symmetric @16:3
+  buffer %a : bf16[%own, K] in first_row rank * %S @14:3
+  buffer %b : bf16[N, K] in @15:3
+  buffer %c : bf16[M, N] out @16:3
+  buffer %a_all : bf16[2][M, K] symmetric @17:3
   signal %free[world] host
   signal %arrived[world * %CH] device
   table %tiles[%T] order own_shard_first (%tm, %tn) -> (%tm * 8 / %S * %CH + %tm * 8 % %S / 4, (min(%tm * 8 + 8, M) - 1) / %S * %CH + (min(%tm * 8 + 8, M) - 1) % %S / 4 + 1)
-  %e0 = acc 0 @20:3
+  %e0 = acc 0 @21:3
   agent push on copy_engine {
-    for %h in 0..world { @22:5
-      let %dst = (rank + %h) % world @23:7
-      wait %free[%dst] >= epoch - 2 scope sys @24:7
-      for %c in 0..ceil(%own / 4) { @25:7
-        let %from = rank * %S + %c * 4 @26:9
-        let %to = min(%from + 4, rank * %S + %own) @27:9
-        copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @28:9 ; error[overwrite-before-read]: rank 0, the copy engine of `push` writes rows 0..4, columns 0..9 of `%a_all{1}` on rank 1, which rank 1, cta 0 of `gemm` may not have read yet in launch 3
-        signal peer(%dst).%arrived[rank * %CH + %c] = epoch scope sys after performed @29:9
+    for %h in 0..world { @23:5
+      let %dst = (rank + %h) % world @24:7
+      wait %free[%dst] >= epoch - 2 scope sys @25:7
+      for %c in 0..ceil(%own / 4) { @26:7
+        let %from = rank * %S + %c * 4 @27:9
+        let %to = min(%from + 4, rank * %S + %own) @28:9
+        copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @29:9 ; error[overwrite-before-read]: rank 0, the copy engine of `push` writes rows 0..4, columns 0..9 of `%a_all{1}` on rank 1, which rank 1, cta 0 of `gemm` may not have read yet in launch 3
+        signal peer(%dst).%arrived[rank * %CH + %c] = epoch scope sys after performed @30:9
       }
     }
   }
   agent gemm on ctas {
-    for %t in cta..%T step ctas { @34:5
-      row (%m, %n, %first, %last) = %tiles[%t] @35:7
-      let %m0 = %m * 8 @36:7
-      let %m1 = min(%m0 + 8, M) @37:7
-      let %n0 = %n * 8 @38:7
-      let %n1 = min(%n0 + 8, N) @39:7
-      if %t == cta { @40:7
-        wait %arrived[%first..%last] >= epoch scope sys @41:9
+    for %t in cta..%T step ctas { @35:5
+      row (%m, %n, %first, %last) = %tiles[%t] @36:7
+      let %m0 = %m * 8 @37:7
+      let %m1 = min(%m0 + 8, M) @38:7
+      let %n0 = %n * 8 @39:7
+      let %n1 = min(%n0 + 8, N) @40:7
+      if %t == cta { @41:7
+        wait %arrived[%first..%last] >= epoch scope sys @42:9
       }
-      fence proxy.async @43:7
-      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @44:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 8..9, columns 0..9 of `%a_all{1}` on rank 0, and nothing it waits for says that element (8, 0) has been written
-      store %c[%m0..%m1, %n0..%n1] <- %e0 @45:7
+      fence proxy.async @44:7
+      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @45:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 8..9, columns 0..9 of `%a_all{1}` on rank 0, and nothing it waits for says that element (8, 0) has been written
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @46:7
     }
   } exit {
-    for %p in 0..world { @48:5
-      signal peer(%p).%free[rank] = epoch scope sys after performed @49:7
+    for %p in 0..world { @49:5
+      signal peer(%p).%free[rank] = epoch scope sys after performed @50:7
     }
   }
 }

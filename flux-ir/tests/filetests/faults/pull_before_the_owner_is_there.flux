@@ -1,6 +1,6 @@
 ; A peer's tensor is read before its launch has begun: the previous call's data, or memory not yet
 ;   mapped.
-; seen: CUTLASS PR #3143 (first use before the mapping is ready)
+; seen: CUTLASS PR #3143 (first use before the mapping is ready; its kind)
 ; rule: read-before-arrival
 ; base: gather_pull_passes
 program @gather_pull for host {

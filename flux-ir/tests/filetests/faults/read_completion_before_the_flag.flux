@@ -1,7 +1,7 @@
 ; `.read` says that shared memory may be used again; the put is still in flight when its flag is
 ;   up.
 ; seen: ThunderKittens #194 (gemm_ar_h100.cu), CuTeDSL GEMM-AR and GEMM-RS (`read=True`), triton
-;   PR #10415
+;   PR #10415; asked in sglang #9660
 ; rule: put-not-performed
 ; base: reduce_push_passes
 program @reduce_push for host {

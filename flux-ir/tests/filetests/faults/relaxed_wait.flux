@@ -1,7 +1,7 @@
 ; A wait that synchronizes with nobody outside its CTA, the nearest to a relaxed poll that a
 ;   Program can say.
 ; seen: ThunderKittens `wait` (relaxed), CuTeDSL GEMM-RS tile wait, Flux spin loops (one acquire,
-;   then relaxed), sglang #9660
+;   then relaxed polling)
 ; rule: scope-too-narrow
 ; base: gather_barrier_passes
 program @gather_barrier for host {

@@ -1,6 +1,6 @@
 ; The copy of a row of tiles starts when one of them is stored; which one is open.
-; seen: FlashOverlap and Triton-distributed (tile counters per chunk, their kind: the count
-;   written twice)
+; seen: FlashOverlap, Triton-distributed (tiles of a chunk are counted; the count stands in two
+;   places): a hazard
 ; rule: count-not-exact
 ; base: gemm_gather_gemm_passes
 program @gemm_gather_gemm for host {

@@ -1,5 +1,5 @@
 ; The put goes to a peer, the signal stays at home.
-; seen: pytorch #158167 (signal_op and wait_until that do not match)
+; seen: pytorch #158167 (signal_op and wait_until that do not match, and hang)
 ; rule: wait-without-signal
 ; base: scatter_push_passes
 program @scatter_push for host {

@@ -1,5 +1,5 @@
 ; Each rank begins at another tile and waits there for all.
-; seen: Triton-distributed #40, #79 (hangs); order and waits written apart
+; seen: Triton-distributed #40, #79 (hangs; its kind)
 ; rule: deadlock
 ; base: reduce_push_passes
 program @reduce_push for host {

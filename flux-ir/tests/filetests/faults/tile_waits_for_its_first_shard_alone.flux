@@ -1,5 +1,5 @@
 ; A tile that straddles two shards waits for the first; right wherever shards are whole tiles.
-; seen: Flux #17 (wrong AG-GEMM results on some shapes)
+; seen: Flux #17 (wrong AG-GEMM results on some shapes; its kind)
 ; rule: read-before-arrival
 ; base: gather_push_passes
 program @gather_push for host {

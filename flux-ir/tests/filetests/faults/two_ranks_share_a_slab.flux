@@ -1,6 +1,6 @@
 ; Slabs are counted by the rank within its node, of two ranks: contributions of two nodes
 ;   overwrite each other.
-; seen: Flux multi-node (the 2-node table indexed by the local rank)
+; seen: Flux on several nodes (a table for two nodes, read on more; its kind)
 ; rule: unordered-writes
 ; base: scatter_push_passes
 program @scatter_push for host {

@@ -1,5 +1,5 @@
 ; A wait that runs out of time and goes on, the same as none.
-; seen: TransformerEngine (a wait that times out prints, then continues), sglang #30209
+; seen: TransformerEngine (a wait that times out prints, then continues)
 ; rule: read-before-arrival
 ; base: gather_barrier_passes
 program @gather_barrier for host {

@@ -1,0 +1,52 @@
+; A shard is copied to the rows of its receiver's shard, not to its own.
+; seen: pytorch #153595 (reduce-scatter along another dimension gives wrong results; its kind)
+; rule: dimensions
+; base: gather_push_passes
+program @gather_push for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %S = ceil(M / world)
+  let %own = max(min(%S, M - rank * %S), 0)
+  let %CH = ceil(%S / 4)
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[%own, K] in first_row rank * %S @13:3
+  buffer %b : bf16[N, K] in @14:3
+  buffer %c : bf16[M, N] out @15:3
+  buffer %a_all : bf16[2][M, K] symmetric @16:3
+  signal %free[world] host
+  signal %arrived[world * %CH] device
+  table %tiles[%T] order own_shard_first (%tm, %tn) -> (%tm * 8 / %S * %CH + %tm * 8 % %S / 4, (min(%tm * 8 + 8, M) - 1) / %S * %CH + (min(%tm * 8 + 8, M) - 1) % %S / 4 + 1)
+  %e0 = acc 0 @20:3
+  agent push on copy_engine {
+    for %h in 0..world { @22:5
+      let %dst = (rank + %h) % world @23:7
+      wait %free[%dst] >= epoch - 2 scope sys @24:7
+      for %c in 0..ceil(%own / 4) { @25:7
+        let %from = rank * %S + %c * 4 @26:9
+        let %to = min(%from + 4, rank * %S + %own) @27:9
+        let %there = %dst * %S + %c * 4 @28:9
+        let %rows = max(min(%to - %from, M - %there), 0) @29:9
+        copy peer(%dst).%a_all{epoch % 2}[%there..%there + %rows, 0..K] <- %a[%from..%from + %rows, 0..K] @30:9 ; error[dimensions]: rank 0, the copy engine of `push` copies rows 0..3, columns 0..9 to rows 4..7, columns 0..9: expected the same elements
+        signal peer(%dst).%arrived[rank * %CH + %c] = epoch scope sys after performed @31:9
+      }
+    }
+  }
+  agent gemm on ctas {
+    for %t in cta..%T step ctas { @36:5
+      row (%m, %n, %first, %last) = %tiles[%t] @37:7
+      let %m0 = %m * 8 @38:7
+      let %m1 = min(%m0 + 8, M) @39:7
+      let %n0 = %n * 8 @40:7
+      let %n1 = min(%n0 + 8, N) @41:7
+      wait %arrived[%first..%last] >= epoch scope sys @42:7
+      fence proxy.async @43:7
+      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @44:7 ; error[read-before-arrival]: rank 1, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%a_all{1}` on rank 1, and no agent writes element (0, 0) in this launch
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @45:7
+    }
+  } exit {
+    for %p in 0..world { @48:5
+      signal peer(%p).%free[rank] = epoch scope sys after performed @49:7
+    }
+  }
+}

@@ -1,0 +1,53 @@
+; Tiles come in one order, and the flags to wait for in another.
+; seen: Triton-distributed, ThunderKittens, TileScale (a tile order copied by hand to where flags
+;   are waited for): a hazard
+; rule: order-differs
+; base: gather_push_passes
+program @gather_push for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %S = ceil(M / world)
+  let %own = max(min(%S, M - rank * %S), 0)
+  let %CH = ceil(%S / 4)
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[%own, K] in first_row rank * %S @14:3
+  buffer %b : bf16[N, K] in @15:3
+  buffer %c : bf16[M, N] out @16:3
+  buffer %a_all : bf16[2][M, K] symmetric @17:3
+  signal %free[world] host
+  signal %arrived[world * %CH] device
+  table %tiles[%T] order own_shard_first (%tm, %tn) -> (0, 0)
+  table %waits[%T] order row_major (%wtm, %wtn) -> (%wtm * 8 / %S * %CH + %wtm * 8 % %S / 4, (min(%wtm * 8 + 8, M) - 1) / %S * %CH + (min(%wtm * 8 + 8, M) - 1) % %S / 4 + 1)
+  %e0 = acc 0 @22:3
+  agent push on copy_engine {
+    for %h in 0..world { @24:5
+      let %dst = (rank + %h) % world @25:7
+      wait %free[%dst] >= epoch - 2 scope sys @26:7
+      for %c in 0..ceil(%own / 4) { @27:7
+        let %from = rank * %S + %c * 4 @28:9
+        let %to = min(%from + 4, rank * %S + %own) @29:9
+        copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @30:9
+        signal peer(%dst).%arrived[rank * %CH + %c] = epoch scope sys after performed @31:9
+      }
+    }
+  }
+  agent gemm on ctas {
+    for %t in cta..%T step ctas { @36:5
+      row (%wm, %wn, %first, %last) = %waits[%t] @37:7
+      row (%m, %n, %none, %nil) = %tiles[%t] @38:7
+      let %m0 = %m * 8 @39:7
+      let %m1 = min(%m0 + 8, M) @40:7
+      let %n0 = %n * 8 @41:7
+      let %n1 = min(%n0 + 8, N) @42:7
+      wait %arrived[%first..%last] >= epoch scope sys @43:7 ; error[order-differs]: `%first` is of a row of `%waits` that is not the tile at hand
+      fence proxy.async @44:7
+      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @45:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 8..9, columns 0..9 of `%a_all{1}` on rank 0, and nothing it waits for says that element (8, 0) has been written
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @46:7
+    }
+  } exit {
+    for %p in 0..world { @49:5
+      signal peer(%p).%free[rank] = epoch scope sys after performed @50:7
+    }
+  }
+}

@@ -1,0 +1,43 @@
+; Rank 1 launches fewer CTAs than rank 0.
+; launch rank 0 m 16 n 16 k 8 world 2 ctas 4
+; launch rank 1 m 16 n 16 k 8 world 2 ctas 3
+program @sum for host { ; error[launch-differs]: rank 1 launches `sum` with ctas = 3, rank 0 with 4
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[M, K] in @9:3
+  buffer %b : bf16[N, K] in @10:3
+  buffer %c : bf16[M, N] out @11:3
+  buffer %x : bf16[2, world][M, N] symmetric @12:3
+  signal %landed[world * %T] device
+  signal %free[world] device
+  table %tiles[%T] order row_major (%tm, %tn) -> (0, 0)
+  %e0 = acc 0 @16:3
+  %e1 = sum @17:3
+  agent gemm on ctas {
+    wait %free[0..world] >= epoch - 2 scope sys @19:5
+    for %t in cta..%T step ctas { @20:5
+      row (%m, %n, %first, %last) = %tiles[%t] @21:7
+      let %m0 = %m * 8 @22:7
+      let %m1 = min(%m0 + 8, M) @23:7
+      let %n0 = %n * 8 @24:7
+      let %n1 = min(%n0 + 8, N) @25:7
+      mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @26:7
+      for %h in 1..world { @27:7
+        let %p = (rank + %h) % world @28:9
+        store peer(%p).%x{epoch % 2, rank}[%m0..%m1, %n0..%n1] <- %e0 @29:9
+        signal peer(%p).%landed[rank * %T + %t] = epoch scope sys after performed @30:9
+      }
+      for %h in 1..world { @32:7
+        wait %landed[(rank + %h) % world * %T + %t] >= epoch scope sys @33:9
+      }
+      sum %i own %e0 from %x{epoch % 2, %i}[%m0..%m1, %n0..%n1] @35:7
+      store %c[%m0..%m1, %n0..%n1] <- %e1 @36:7
+    }
+  } exit {
+    for %p in 0..world { @39:5
+      signal peer(%p).%free[rank] = epoch scope sys after performed @40:7
+    }
+  }
+}

@@ -1,0 +1,32 @@
+; A tile waits for what a row read earlier names.
+program @rows for host {
+  tile (8, 8, 8) stages 4 consumers cooperative
+  let %MT = ceil(M / 8)
+  let %NT = ceil(N / 8)
+  let %T = %MT * %NT
+  buffer %a : bf16[M, K] in @7:3
+  buffer %b : bf16[N, K] in @8:3
+  buffer %c : bf16[M, N] out @9:3
+  buffer %x : bf16[M, K] symmetric @10:3
+  signal %filled[1] device
+  table %tiles[%T] order row_major (%tm, %tn) -> (0, 1)
+  %e0 = acc 0 @13:3
+  agent fill on copy_engine {
+    copy %x[0..M, 0..K] <- %a[0..M, 0..K] @15:5
+    signal %filled[0] = epoch scope sys after performed @16:5
+  }
+  agent gemm on ctas {
+    for %t in cta..%T step ctas { @19:5
+      row (%mb, %nb, %firstb, %lastb) = %tiles[%T - 1 - %t] @20:7
+      row (%m, %n, %first, %last) = %tiles[%t] @21:7
+      let %m0 = %m * 8 @22:7
+      let %m1 = min(%m0 + 8, M) @23:7
+      let %n0 = %n * 8 @24:7
+      let %n1 = min(%n0 + 8, N) @25:7
+      wait %filled[%firstb..%lastb] >= epoch scope sys @26:7 ; error[order-differs]: `%firstb` is of a row of `%tiles` that is not the tile at hand
+      fence proxy.async @27:7
+      mainloop %x[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @28:7
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @29:7
+    }
+  }
+}
