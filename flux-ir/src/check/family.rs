@@ -29,7 +29,7 @@ pub(super) fn check(program: &Program, found: &mut Findings) {
 ///
 /// Two tile columns, the second ragged, make a row of tiles more than one tile; the reduction is
 /// one element or a ragged number of k-steps, which changes nothing but extents.
-fn family(program: &Program) -> impl Iterator<Item = Launch> {
+pub(super) fn family(program: &Program) -> impl Iterator<Item = Launch> {
     let tile = program.tile;
     WORLDS.into_iter().flat_map(move |world| {
         let mut rows = vec![1, tile.m + 1, (world * tile.m / 2).max(2) - 1, world * tile.m];

@@ -89,12 +89,15 @@ impl Known {
         }
     }
 
-    /// Learns that a raise has happened.
-    pub(super) fn learn(&mut self, layout: &Layout<'_>, raise: &Raise) {
+    /// Learns that a raise has happened; says whether that is new.
+    pub(super) fn learn(&mut self, layout: &Layout<'_>, raise: &Raise) -> bool {
         let Raise { actor, stamp, performed, epoch, .. } = *raise;
-        raise_to(&mut self.issued[actor as usize], stamp);
-        raise_to(&mut self.performed[actor as usize], performed);
-        raise_to(&mut self.launches[layout.actor(actor).rank as usize], epoch);
+        let issued = raise_to(&mut self.issued[actor as usize], stamp);
+        let performed = raise_to(&mut self.performed[actor as usize], performed);
+        if issued {
+            raise_to(&mut self.launches[layout.actor(actor).rank as usize], epoch);
+        }
+        issued || performed
     }
 
     /// Takes over what another knows of one actor.

@@ -84,6 +84,16 @@ impl<T: Copy> Grouped<T> {
     }
 }
 
+impl Grouped<Access> {
+    /// Sorts each group as the greedy run did its accesses.
+    fn sort(&mut self) {
+        for bounds in self.starts.windows(2) {
+            let group = &mut self.items[bounds[0] as usize..bounds[1] as usize];
+            group.sort_unstable_by_key(Access::moment);
+        }
+    }
+}
+
 /// Joins the traces of all ranks: actors in the order of their numbers, and one numbering of
 /// rectangles.
 pub(super) fn join(ranks: Vec<RankTrace>) -> (Vec<ActorTrace>, Vec<Region>) {
@@ -152,9 +162,8 @@ impl Memory {
             }
         }
         let count = rects.len();
-        reads.sort_unstable_by_key(Access::moment);
-        writes.sort_unstable_by_key(Access::moment);
-        let writes = Grouped::new(count, &writes, |write| write.rect);
+        let mut writes = Grouped::new(count, &writes, |write| write.rect);
+        writes.sort();
         let pairs = overlaps(&rects, |rect| !writes.of(rect).is_empty());
         let is_written = |rect| !writes.of(rect).is_empty();
         let rewritten = pairs.iter().any(|&(a, b)| is_written(a) && is_written(b))
@@ -174,7 +183,8 @@ impl Memory {
             starts: by_rect.starts,
             items: by_rect.items.iter().map(|pair| pair.1).collect(),
         };
-        let reads = Grouped::new(count, &reads, |read| read.rect);
+        let mut reads = Grouped::new(count, &reads, |read| read.rect);
+        reads.sort();
         Memory { rects, neighbors, writes, reads, rewritten }
     }
 

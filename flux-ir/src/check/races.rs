@@ -226,10 +226,11 @@ impl<'p> Walk<'_, 'p, '_> {
         }
         self.asked += raises.len() as u64;
         for raise in raises {
-            self.meet(raise);
-            self.known.learn(self.scene.layout, raise);
-            self.learned.push(raise.actor);
-            self.since_fence.push(raise.actor);
+            if self.known.learn(self.scene.layout, raise) {
+                self.meet(raise);
+                self.learned.push(raise.actor);
+                self.since_fence.push(raise.actor);
+            }
         }
     }
 
