@@ -363,30 +363,3 @@ fn agents_of_a_lowered_kernel_keep_to_their_engines() {
     let found = check::verify(swapped).expect_err("neither can do the other's work");
     assert!(found.0.iter().all(|d| d.rule == Rule::Types), "{found}");
 }
-
-/// `cargo test -p flux-ir --release --test check -- --ignored --nocapture` prints what checks cost.
-#[test]
-#[ignore = "prints durations"]
-fn what_checks_cost() {
-    for name in KERNELS {
-        let schedule = match name {
-            "ag_gemm_rs_gated" => Schedule::sm_90a().tile(128, 128, 64),
-            _ => Schedule::sm_90a(),
-        };
-        let program = lowered(name, &schedule);
-        let started = Instant::now();
-        let verified = check::verify(program).unwrap_or_else(|e| panic!("{name}: {e}"));
-        println!("{name}: family in {:?}", started.elapsed());
-        for (m, n, k, world) in [
-            (8192, 49152, 12288, 8),
-            (8192, 12288, 49152 / 8, 8),
-            (8192, 28672, 8192, 8),
-            (8192, 49152, 12288, 64),
-        ] {
-            let started = Instant::now();
-            let found = verified.check_launch(launch(m, n, k, world, 132));
-            let verdict = found.map_or_else(|e| e.0[0].message.clone(), |()| "passes".into());
-            println!("  {m} x {n} x {k}, world {world}: {:?}, {verdict}", started.elapsed());
-        }
-    }
-}
