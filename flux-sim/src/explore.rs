@@ -141,6 +141,10 @@ pub struct Outcome {
     pub last: usize,
     /// Moves of one run.
     pub moves: usize,
+    /// The most launches between a wait and the last raise that it stands for. Where this grows with
+    /// the number of launches, a signal runs away from a wait, until 32 bits do not tell which of
+    /// them is ahead.
+    pub lag: u32,
 }
 
 impl Outcome {
@@ -207,7 +211,8 @@ pub fn run(
 ) -> Result<Outcome, ExploreError> {
     let mut outcome = explore(program, Config { launch, epochs, host_first: false }, limits)?;
     let copies = program.agents.values().any(|agent| agent.engine == Engine::CopyEngine);
-    if copies && program.target == Target::Sm90a && !(limits.first_fault && !outcome.is_sound()) {
+    let goes_on = outcome.is_sound() || !limits.first_fault;
+    if copies && program.target == Target::Sm90a && goes_on {
         let staged = explore(program, Config { launch, epochs, host_first: true }, limits)?;
         let ends = [Rule::Deadlock, Rule::WaitWithoutSignal];
         outcome.states += staged.states;
@@ -221,5 +226,6 @@ fn explore(program: &Program, config: Config, limits: &Limits) -> Result<Outcome
     let mut search = Search::new(&system, limits);
     search.run()?;
     let (states, last, moves) = (search.states(), search.last, system.moves.len() - 1);
-    Ok(Outcome { faults: search.watch.into_faults(), states, last, moves })
+    let lag = search.watch.lag;
+    Ok(Outcome { faults: search.watch.into_faults(), states, last, moves, lag })
 }

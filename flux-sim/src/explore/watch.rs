@@ -19,13 +19,15 @@ pub(super) struct Watch<'s> {
     /// Of each signal and target, which of the signal's raises made it reach the target.
     ended: BTreeMap<(usize, i64), Vec<bool>>,
     faults: BTreeSet<Fault>,
+    /// The most launches between a wait and the raise that made its signal reach the target.
+    pub(super) lag: u32,
 }
 
 impl<'s> Watch<'s> {
     pub(super) fn new(system: &'s System) -> Self {
         let accesses = |step: &super::system::Move| step.reads.len() + step.writes.len();
         let found = vec![UNSEEN; system.moves.iter().map(accesses).sum()];
-        Watch { system, found, ended: BTreeMap::new(), faults: BTreeSet::new() }
+        Watch { system, found, ended: BTreeMap::new(), faults: BTreeSet::new(), lag: 0 }
     }
 
     pub(super) fn has_fault(&self) -> bool {
@@ -125,6 +127,8 @@ impl<'s> Watch<'s> {
         }
         let new = raised(old, raise);
         for (&target, waits) in slot.targets.range((Excluded(old), Included(new))) {
+            let last = waits.iter().map(|&wait| system.moves[wait].launch).max();
+            self.lag = self.lag.max(last.unwrap_or(0).saturating_sub(step.launch));
             if new != target {
                 self.faults_of(Rule::CountNotExact, waits);
             }
@@ -137,7 +141,7 @@ impl<'s> Watch<'s> {
                 Some(before) if *before == done => {}
                 Some(_) => self.faults_of(Rule::CountNotExact, waits),
                 None => {
-                    self.scopes(&done, raise.slot, target, id);
+                    self.scopes(&done, raise.slot, target);
                     self.ended.insert((raise.slot, target), done);
                 }
             }
@@ -148,17 +152,13 @@ impl<'s> Watch<'s> {
         ids.iter().for_each(|&id| self.fault_of(rule, id));
     }
 
-    /// Whether the raises that end a wait and the wait reach each other. Of raises that set, the
-    /// last one is seen.
-    fn scopes(&mut self, done: &[bool], slot: usize, target: i64, last: MoveId) {
+    /// Whether the raises that end a wait and the wait reach each other.
+    fn scopes(&mut self, done: &[bool], slot: usize, target: i64) {
         let system = self.system;
         let slot = &system.slots[slot];
         for &wait in &slot.targets[&target] {
             for (&(id, thread, _), _) in slot.raises.iter().zip(done).filter(|(_, done)| **done) {
                 let Some(raise) = system.moves[id].raise else { continue };
-                if matches!(raise.change, Change::Set(_)) && id != last {
-                    continue;
-                }
                 let waiting = system.moves[wait].thread;
                 let reach = system.threads[thread].reach(&system.threads[waiting]);
                 let scope = system.moves[wait].wait.as_ref().map_or(reach, |wait| wait.scope);
