@@ -5,7 +5,7 @@
 use super::Findings;
 use super::coverage::{Coverage, Fault};
 use super::epochs::Uniform;
-use super::launch::{bodies, describe};
+use super::launch::{EVENT_BYTES, MEMORY_LIMIT, bodies, describe};
 use super::regions::Regions;
 use super::trace::{Act, ActorTrace, Layout, Proxy, Step, name};
 use crate::arena::Handle;
@@ -15,6 +15,7 @@ use crate::program::{AgentId, Buffer, BufferId, BufferKind, SignalId, Stmt};
 use crate::span::Span;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// What a rank does: the traces of its actors, whose rectangles are numbers in `rects`.
 #[derive(Debug, Default)]
@@ -41,9 +42,15 @@ pub(super) fn walk(
             let ctas = (0..bodies(entry, layout.launch)).map(Some).chain([None]);
             for (cta, actor) in ctas.zip(&mut places) {
                 walk.steps = std::mem::take(&mut actor.steps);
+                let held = walk.steps.len();
                 walk.run(agent, cta);
+                let taken = (walk.steps.len() - held) as u64;
                 actor.steps = std::mem::take(&mut walk.steps);
                 actor.starts.push(actor.steps.len() as u32);
+                if !walk.take(taken) {
+                    walk.too_large();
+                    return RankTrace::default();
+                }
             }
         }
         walk.report_coverage();
@@ -107,6 +114,26 @@ impl<'a, 'p> Walk<'a, 'p> {
         self.coverages = view.program.buffers.iter().map(coverage).collect();
     }
 
+    /// Takes room for so many events; says whether there was any.
+    fn take(&self, events: u64) -> bool {
+        let room = &self.layout.room;
+        let taken = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| {
+            Some(room.saturating_sub(events))
+        });
+        taken.is_ok_and(|room| room >= events)
+    }
+
+    fn too_large(&mut self) {
+        let launch = describe(self.layout.launch);
+        let bytes = self.layout.estimate;
+        self.found.once(Rule::Bounds, self.layout.program, || {
+            let message = format!(
+                "the check would take up to {bytes} bytes, expected at most {MEMORY_LIMIT}"
+            );
+            Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message).note(Span::UNKNOWN, launch)
+        });
+    }
+
     /// Walks a body of an agent, or its exit.
     fn run(&mut self, agent: AgentId, cta: Option<u32>) {
         let mut run: AgentRun<'_, 'p> = match cta {
@@ -124,6 +151,9 @@ impl<'a, 'p> Walk<'a, 'p> {
             let stmt = event.stmt;
             if let Err((rule, what)) = self.event(event) {
                 self.fault(agent, cta, stmt, rule, &what);
+            }
+            if self.steps.len() as u64 > MEMORY_LIMIT / EVENT_BYTES {
+                return;
             }
         }
     }

@@ -2,7 +2,7 @@
 //! take turns. Where they differ in nothing else, one launch is walked and the others follow.
 
 use super::Findings;
-use super::happens::Scene;
+use super::happens::History;
 use super::launch::describe;
 use super::trace::{Act, ActorTrace, Layout};
 use crate::arena::Handle;
@@ -31,7 +31,8 @@ impl Uniform {
         let growth: Option<Vec<i64>> =
             program.statements().map(|stmt| analysis.growth(stmt)).collect();
         let unmoved = || vec![0; epochs as usize];
-        let planes = analysis.planes.into_iter().map(|moves| moves.unwrap_or_else(unmoved));
+        let planes = analysis.planes.into_iter();
+        let planes = planes.map(|moves| moves.map_or_else(unmoved, |moves| moves.by));
         Some(Uniform { growth: growth?, planes: planes.collect() })
     }
 
@@ -73,8 +74,17 @@ struct Analysis<'a, 'p> {
     epochs: u32,
     /// Variables that depend on the epoch.
     varying: HashSet<VarId>,
-    /// By buffer: how far its planes move, once a place of it has been seen.
-    planes: Vec<Option<Vec<i64>>>,
+    /// By buffer: how its planes move, once a place of it has been seen.
+    planes: Vec<Option<Moves>>,
+}
+
+/// How the plane of a place changes from launch to launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Moves {
+    /// The indices of the first launch that take turns.
+    first: Vec<Option<i64>>,
+    /// How far each launch's plane is from the first's.
+    by: Vec<i64>,
 }
 
 impl Analysis<'_, '_> {
@@ -165,18 +175,23 @@ impl Analysis<'_, '_> {
         (*known == moves).then_some(())
     }
 
-    /// How far the plane of a place moves from that of the first launch.
-    fn moves(&self, place: &Place) -> Option<Vec<i64>> {
+    /// How the plane of a place changes. An index that takes turns is a linear one modulo a
+    /// number: so two launches meet in a plane exactly if the launches that follow them do.
+    fn moves(&self, place: &Place) -> Option<Moves> {
         let extents = &self.view.program.buffers[place.buffer].planes;
-        let mut moves = vec![0; self.epochs as usize];
+        let mut moves = Moves { first: Vec::new(), by: vec![0; self.epochs as usize] };
         for (index, extent) in place.planes.iter().zip(extents) {
             let extent = self.view.constant(extent);
-            moves.iter_mut().for_each(|by| *by *= extent);
+            moves.by.iter_mut().for_each(|by| *by *= extent);
             if !self.varies(index) {
+                moves.first.push(None);
                 continue;
             }
+            let Expr::Bin(BinOp::Rem, linear, _) = index else { return None };
+            self.slope(linear)?;
             let first = turn(index, 1)?;
-            for (epoch, by) in (1..).zip(&mut moves) {
+            moves.first.push(Some(first));
+            for (epoch, by) in (1..).zip(&mut moves.by) {
                 let turn = turn(index, epoch)?;
                 if !(0..extent).contains(&turn) {
                     return None;
@@ -241,10 +256,16 @@ pub(super) fn count(program: &Program, period: u32, uniform: bool) -> u32 {
 }
 
 /// Whether waits keep up with what they wait for: between launches `period` apart, the target of a
-/// wait grows by what the slot grows.
-pub(super) fn drift(scene: &Scene<'_, '_>, period: u32, found: &mut Findings) {
-    let (layout, last) = (scene.layout, scene.layout.epochs);
-    for trace in scene.traces {
+/// wait grows by what the slot grows, and by something.
+pub(super) fn drift(
+    layout: &Layout<'_>,
+    traces: &[ActorTrace],
+    history: &History,
+    period: u32,
+    found: &mut Findings,
+) {
+    let last = layout.epochs;
+    for trace in traces {
         for epoch in last.saturating_sub(2 * period) + 1..=last - period {
             let (now, then) = (trace.launch(epoch), trace.launch(epoch + period));
             for (now, then) in trace.steps[now].iter().zip(&trace.steps[then]) {
@@ -258,8 +279,8 @@ pub(super) fn drift(scene: &Scene<'_, '_>, period: u32, found: &mut Findings) {
                 }
                 let grows = i64::from(t2) - i64::from(t1);
                 let other = (slot..slot + len)
-                    .map(|slot| (slot, scene.history.growth(slot, epoch, epoch + period)))
-                    .find(|&(_, growth)| growth != grows);
+                    .map(|slot| (slot, history.growth(slot, epoch, epoch + period)))
+                    .find(|&(_, growth)| growth != grows || grows <= 0);
                 if let Some((slot, growth)) = other {
                     drifts(layout, layout.stmt(*then), slot, (grows, growth), period, found);
                 }
@@ -279,10 +300,12 @@ fn drifts<'p>(
     let (_, signal, _) = layout.place_of_slot(slot);
     found.once(Rule::CountNotExact, stmt, || {
         let launches = if period == 1 { "a launch".into() } else { format!("{period} launches") };
-        let message = format!(
-            "the target of the wait for `{}` grows by {grows} {launches}, the signal by {growth}",
-            layout.slot_name(slot)
-        );
+        let slot = layout.slot_name(slot);
+        let message = if grows <= 0 && growth <= 0 {
+            format!("the target of the wait for `{slot}` does not grow: launches after the first do not wait")
+        } else {
+            format!("the target of the wait for `{slot}` grows by {grows} {launches}, the signal by {growth}")
+        };
         let diagnostic = Diagnostic::new(Rule::CountNotExact, stmt.span, message)
             .note(Span::UNKNOWN, describe(layout.launch))
             .help("wait for what the raises of a launch add up to, times the epoch");

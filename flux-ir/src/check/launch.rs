@@ -15,9 +15,10 @@ use crate::program::{Agent, BufferKind, Engine, Program};
 use crate::span::Span;
 use std::num::NonZero;
 use std::panic::resume_unwind;
+use std::sync::atomic::AtomicU64;
 
 /// Bytes the run of a launch may take: tables, signals, traces and actors.
-const MEMORY_LIMIT: u64 = 1 << 32;
+pub(super) const MEMORY_LIMIT: u64 = 1 << 32;
 
 /// The largest grid: far above any device's.
 const CTA_LIMIT: u32 = 1 << 16;
@@ -40,7 +41,8 @@ pub(super) fn describe(launch: Launch) -> String {
 /// Checks `launch`. Needs a sound structure.
 pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) {
     let before = found.count;
-    let Some(Plan { steps, epochs, period, uniform }) = admit(program, launch, step_limit, found)
+    let Some(Plan { steps, estimate, epochs, period, uniform }) =
+        admit(program, launch, step_limit, found)
     else {
         return;
     };
@@ -55,7 +57,10 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     if found.count > before {
         return;
     }
-    let (layout, regions) = (Layout::new(&views, epochs), Regions::new(&views));
+    let (mut layout, regions) = (Layout::new(&views, epochs), Regions::new(&views));
+    let walked = if uniform.is_some() { 1 } else { epochs };
+    layout.estimate = estimate;
+    layout.room = AtomicU64::new(MEMORY_LIMIT / EVENT_BYTES / u64::from(epochs / walked));
     let walked = each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
         (effects::walk(&layout, &regions, uniform.as_ref(), rank, &mut found), found)
@@ -71,6 +76,17 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     let (traces, rects) = memory::join(traces);
     let Some(run) = Machine::new(&layout, &traces, found).run() else { return };
     let history = History::new(layout.slot_count(), &run.raises);
+    let mut drift = Findings::default();
+    epochs::drift(
+        &layout,
+        &traces,
+        &history,
+        if uniform.is_some() { 1 } else { period },
+        &mut drift,
+    );
+    if uniform.is_some() && drift.count == 0 {
+        layout.read_epochs = 1;
+    }
     let memory = Memory::new(&layout, &traces, rects, &run);
     let scene = Scene { layout: &layout, traces: &traces, history: &history };
     let counters = Counters::new(&scene);
@@ -81,7 +97,7 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     }) {
         found.merge(of_rank);
     }
-    epochs::drift(&scene, if uniform.is_some() { 1 } else { period }, found);
+    found.merge(drift);
 }
 
 /// Whether ranks have signals or memory in common.
@@ -122,6 +138,8 @@ fn each_rank<T: Send>(launch: Launch, steps: u64, check: impl Fn(u32) -> T + Syn
 struct Plan {
     /// A bound on steps of all its agents, in all launches that are run.
     steps: u64,
+    /// A bound on the bytes it takes.
+    estimate: u64,
     /// Consecutive launches that are run.
     epochs: u32,
     period: u32,
@@ -130,7 +148,7 @@ struct Plan {
 
 /// Bytes that an event takes: a step of a trace, and an access or a raise, each of them twice
 /// while they are sorted.
-const EVENT_BYTES: u64 = 120;
+pub(super) const EVENT_BYTES: u64 = 120;
 
 /// Whether the launch is one that can be run: a world, a grid, and numbers that stay small.
 /// A launch without output elements does nothing, and is not run.
@@ -166,17 +184,21 @@ fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Finding
     let uniform = Uniform::of(&RankView::definitions(program, launch, 0), EPOCH_LIMIT);
     let shares = shares_memory(program);
     let epochs = if shares { epochs::count(program, period, uniform.is_some()) } else { 1 };
-    let (mut steps, mut bytes) = (0u64, 0u64);
+    let (mut steps, mut bytes, mut kept) = (0u64, 0u64, 0u64);
     for rank in 0..world {
         let size = arithmetic::check(program, launch, rank, found);
         steps = steps.saturating_add(size.steps.saturating_mul(epochs.into()));
-        let kept = size.events.saturating_mul(u64::from(epochs)).saturating_mul(EVENT_BYTES);
-        let held = memory(program, launch, tiles, size.signals);
-        bytes = bytes.saturating_add(held).saturating_add(kept);
+        bytes = bytes.saturating_add(memory(program, launch, tiles, size.signals));
+        kept = kept.saturating_add(size.events.saturating_mul(EVENT_BYTES * u64::from(epochs)));
     }
+    // What stands below a condition is counted for every tile, where it may hold for those of
+    // one rank: traces are held to the limit when they are made.
+    let estimate = bytes.saturating_add(kept);
+    bytes = bytes.max(estimate / u64::from(WORLD_LIMIT));
     if found.count > before {
         return None;
     }
+    let bytes = if bytes > MEMORY_LIMIT { estimate } else { bytes };
     for (taken, limit, unit) in [(bytes, MEMORY_LIMIT, "bytes"), (steps, step_limit, "steps")] {
         if taken > limit {
             let message = format!("the check would take {taken} {unit}, expected at most {limit}");
@@ -186,7 +208,7 @@ fn admit(program: &Program, launch: Launch, step_limit: u64, found: &mut Finding
             });
         }
     }
-    (found.count == before).then_some(Plan { steps, epochs, period, uniform })
+    (found.count == before).then_some(Plan { steps, estimate, epochs, period, uniform })
 }
 
 /// Bytes the run takes for one rank, at most.

@@ -63,7 +63,7 @@ fn exits(scene: &Scene<'_, '_>, memory: &Memory, rank: u32, report: &mut Report<
         return;
     }
     let mut past = Past::new(scene.layout);
-    for epoch in 1..=scene.layout.epochs {
+    for epoch in 1..=scene.layout.read_epochs {
         past.complete(scene, rank, epoch);
         for &rect in &exposed {
             for read in memory.reads(rect) {
@@ -187,6 +187,8 @@ impl<'p> Walk<'_, 'p, '_> {
                 }
                 self.raise(slot);
             }
+            Act::Read { .. } | Act::Contribution { .. }
+                if self.me.epoch > self.scene.layout.read_epochs => {}
             Act::Read { rect, proxy } => {
                 self.read(rect, proxy);
             }

@@ -10,6 +10,7 @@ use crate::arena::Handle;
 use crate::eval::{Launch, RankView};
 use crate::program::{AgentId, Engine, Program, SignalId, Stmt, ValueId};
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 /// How a read reaches memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +85,13 @@ pub(super) struct Layout<'p> {
     pub(super) launch: Launch,
     /// Consecutive launches that are run.
     pub(super) epochs: u32,
+    /// Launches, from the first, whose reads are asked for: the first alone where the others are
+    /// like it.
+    pub(super) read_epochs: u32,
+    /// Events that traces may hold in all, of which so many are left.
+    pub(super) room: AtomicU64,
+    /// A bound on the bytes the check takes.
+    pub(super) estimate: u64,
     /// Every statement, by number.
     pub(super) stmts: Vec<&'p Stmt>,
     /// Every actor: of each rank in turn, of each agent in turn its bodies and its exit.
@@ -118,7 +126,19 @@ impl<'p> Layout<'p> {
             }
         }
         let stmts = program.statements().collect();
-        Layout { program, launch, epochs, stmts, actors, each, bases }
+        let (read_epochs, room) = (epochs, AtomicU64::new(u64::MAX));
+        Layout {
+            program,
+            launch,
+            epochs,
+            read_epochs,
+            room,
+            estimate: 0,
+            stmts,
+            actors,
+            each,
+            bases,
+        }
     }
 
     pub(super) fn actor(&self, actor: u32) -> Actor {

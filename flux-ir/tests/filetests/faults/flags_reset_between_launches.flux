@@ -38,7 +38,7 @@ program @gather_push for host {
       let %m1 = min(%m0 + 8, M) @38:7
       let %n0 = %n * 8 @39:7
       let %n1 = min(%n0 + 8, N) @40:7
-      wait %arrived[%first..%last] >= 1 scope sys @41:7
+      wait %arrived[%first..%last] >= 1 scope sys @41:7 ; error[count-not-exact]: the target of the wait for `%arrived[0]` does not grow: launches after the first do not wait
       fence proxy.async @42:7
       mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @43:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%a_all{0}` on rank 0, and nothing it waits for says that element (0, 0) has been written
       store %c[%m0..%m1, %n0..%n1] <- %e0 @44:7

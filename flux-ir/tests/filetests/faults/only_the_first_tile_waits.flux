@@ -26,7 +26,7 @@ program @gather_push for host {
       for %c in 0..ceil(%own / 4) { @26:7
         let %from = rank * %S + %c * 4 @27:9
         let %to = min(%from + 4, rank * %S + %own) @28:9
-        copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @29:9 ; error[overwrite-before-read]: rank 0, the copy engine of `push` writes rows 0..4, columns 0..9 of `%a_all{1}` on rank 1, which rank 1, cta 0 of `gemm` may not have read yet in launch 3
+        copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @29:9
         signal peer(%dst).%arrived[rank * %CH + %c] = epoch scope sys after performed @30:9
       }
     }

@@ -24,7 +24,7 @@ program @gather_barrier for host {
     wait %here[0..world] >= epoch scope sys @24:5
     for %h in 0..world { @25:5
       let %dst = (rank + %h) % world @26:7
-      copy peer(%dst).%a_all[rank * %S..rank * %S + %own, 0..K] <- %a[rank * %S..rank * %S + %own, 0..K] @27:7 ; error[overwrite-before-read]: rank 0, the copy engine of `push` writes rows 0..1, columns 0..1 of `%a_all` on rank 1, which rank 1, cta 0 of `gemm` may not have read yet in launch 3
+      copy peer(%dst).%a_all[rank * %S..rank * %S + %own, 0..K] <- %a[rank * %S..rank * %S + %own, 0..K] @27:7
       signal peer(%dst).%arrived[rank] = epoch scope sys after performed @28:7
     }
   }

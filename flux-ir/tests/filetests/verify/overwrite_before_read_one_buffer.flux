@@ -14,7 +14,7 @@ program @shift for host {
   %e0 = acc 0 @14:3
   agent push on copy_engine {
     wait %free[0] >= epoch - 2 scope sys @16:5
-    copy peer((rank + 1) % world).%x{0}[0..M, 0..K] <- %a[0..M, 0..K] @17:5 ; error[overwrite-before-read]: rank 0, the copy engine of `push` writes rows 0..1, columns 0..1 of `%x{0}` on rank 1, which rank 1, cta 0 of `gemm` may not have read yet in launch 2
+    copy peer((rank + 1) % world).%x{0}[0..M, 0..K] <- %a[0..M, 0..K] @17:5 ; error[overwrite-before-read]: rank 1, the copy engine of `push` writes rows 0..1, columns 0..1 of `%x{0}` on rank 0, which rank 0, cta 0 of `gemm` may not have read yet in launch 1
     signal peer((rank + 1) % world).%got[0] = epoch scope sys after performed @18:5
   }
   agent gemm on ctas {

@@ -24,7 +24,7 @@ program @shift for host {
       let %m1 = min(%m0 + 8, M) @24:7
       let %n0 = %n * 8 @25:7
       let %n1 = min(%n0 + 8, N) @26:7
-      wait %got[0] >= 1 scope sys @27:7
+      wait %got[0] >= 1 scope sys @27:7 ; error[count-not-exact]: the target of the wait for `%got[0]` does not grow: launches after the first do not wait
       fence proxy.async @28:7
       mainloop %x{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @29:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%x{0}` on rank 0, and nothing it waits for says that element (0, 0) has been written
       store %c[%m0..%m1, %n0..%n1] <- %e0 @30:7
