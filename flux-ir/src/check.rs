@@ -20,6 +20,7 @@ mod coverage;
 mod deadlock;
 mod effects;
 mod epochs;
+mod explain;
 mod family;
 mod happens;
 mod launch;
@@ -35,6 +36,11 @@ mod trace;
 mod wrap;
 
 pub use agreement::{check_agreement, check_residency};
+
+pub use explain::{
+    Argument, Counts, Element, Explanation, Query, QueryError, Row, SignalUse, Table, Trace,
+    explain, small_launch, smallest_rejected,
+};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;

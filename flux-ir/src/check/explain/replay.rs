@@ -4,6 +4,7 @@
 use super::super::launch::bodies;
 use super::super::machine::{Raise, Run};
 use super::super::trace::{Act, Actor, ActorTrace, Layout};
+use crate::arena::Handle;
 use crate::program::{AgentId, Completion, Engine, Op};
 use crate::target::Target;
 
@@ -52,7 +53,6 @@ impl Replay {
 
     /// Whether an agent of the launch at hand has not started.
     pub(super) fn is_to_start(&self, rank: u32, agent: AgentId) -> bool {
-        use crate::arena::Handle;
         self.ranks[rank as usize].left.get(agent.index()).is_some_and(Option::is_none)
     }
 }
@@ -207,7 +207,6 @@ impl Player<'_, '_> {
     }
 
     fn finish(&mut self, actor: u32) {
-        use crate::arena::Handle;
         let Actor { rank, agent, cta, exit, .. } = self.layout.actor(actor);
         let epoch = self.replay.ranks[rank as usize].epoch;
         let place = &mut self.replay.places[actor as usize];

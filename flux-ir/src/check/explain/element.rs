@@ -1,0 +1,602 @@
+//! Why one element holds what its reader is meant to see: who writes it, what says so to the
+//! reader, and what keeps the next write away until it has been read.
+
+use super::super::happens::Scene;
+use super::super::launch::bodies;
+use super::super::memory::Access;
+use super::super::trace::{Act, Proxy, name};
+use super::order::{Edge, Past, Place};
+use super::stage::Stage;
+use super::table::{Row, Table};
+use crate::eval::{Action, RankView, Region};
+use crate::program::{AgentId, Buffer, BufferKind};
+use std::fmt;
+use std::str::FromStr;
+
+/// An element of a buffer, rows and columns counted in the whole tensor. Its text form is
+/// `buffer[row, column]`, or `buffer{plane}[row, column]` with an index for each leading dimension.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// The buffer's name.
+    pub buffer: String,
+    /// An index for each leading dimension; empty for the plane that the launch uses.
+    pub planes: Vec<u32>,
+    /// The row.
+    pub row: u32,
+    /// The column.
+    pub col: u32,
+}
+
+/// Which element is asked for. What is left out is chosen: an element that a peer of its writer
+/// reads, the first rank, the last launch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Query {
+    /// The element.
+    pub element: Option<Element>,
+    /// The rank whose memory it lies in.
+    pub rank: Option<u32>,
+    /// The launch, from 1.
+    pub launch: Option<u32>,
+}
+
+/// Why nothing is said about an element.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The text is no element.
+    #[error(
+        "expected an element as BUFFER[ROW,COLUMN] or BUFFER{{PLANE}}[ROW,COLUMN], found `{0}`"
+    )]
+    Syntax(String),
+    /// The Program has no such buffer.
+    #[error("no buffer `{name}`; there are: {known}")]
+    NoBuffer {
+        /// As asked for.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// There is no such rank or launch.
+    #[error("expected a {what} {from} to {to}, found {found}")]
+    Outside {
+        /// What is numbered.
+        what: &'static str,
+        /// The first.
+        from: u32,
+        /// The last.
+        to: u32,
+        /// As asked for.
+        found: u32,
+    },
+    /// Nobody writes or reads it.
+    #[error("no agent {verb} {element} in launch {launch}")]
+    Untouched {
+        /// `reads` or `writes`.
+        verb: &'static str,
+        /// As asked for.
+        element: String,
+        /// The launch.
+        launch: u32,
+    },
+    /// The launch never ends.
+    #[error("the launch never ends: nothing is argued about its elements")]
+    Stuck,
+    /// Nothing of the Program is read by a peer.
+    #[error("no element is written by one actor and read by another")]
+    Private,
+}
+
+impl FromStr for Element {
+    type Err = QueryError;
+
+    fn from_str(text: &str) -> Result<Self, QueryError> {
+        let parse = || {
+            let (head, rest) = text.split_once('[')?;
+            let (row, col) = rest.strip_suffix(']')?.split_once(',')?;
+            let (buffer, planes) = match head.split_once('{') {
+                Some((buffer, planes)) => {
+                    let planes = planes.trim_end().strip_suffix('}')?;
+                    let index = |index: &str| index.trim().parse().ok();
+                    (buffer, planes.split(',').map(index).collect::<Option<Vec<u32>>>()?)
+                }
+                None => (head, Vec::new()),
+            };
+            let buffer = buffer.trim().trim_start_matches('%').to_owned();
+            let (row, col) = (row.trim().parse().ok()?, col.trim().parse().ok()?);
+            (!buffer.is_empty()).then_some(Element { buffer, planes, row, col })
+        };
+        parse().ok_or_else(|| QueryError::Syntax(text.into()))
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.buffer)?;
+        if !self.planes.is_empty() {
+            let planes: Vec<String> = self.planes.iter().map(u32::to_string).collect();
+            write!(f, "{{{}}}", planes.join(", "))?;
+        }
+        write!(f, "[{}, {}]", self.row, self.col)
+    }
+}
+
+/// What is argued about one element.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument {
+    /// The element.
+    pub element: Element,
+    /// The rank whose memory it lies in.
+    pub rank: u32,
+    /// The launch.
+    pub launch: u32,
+    /// The steps, one table for each thing that is argued.
+    pub tables: Vec<Table>,
+    /// Whether everything that has to be ordered is.
+    pub holds: bool,
+    /// Actors and stamps that have a part in it, for a drawing.
+    pub(super) steps: Vec<(u32, u32)>,
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} on rank {}, launch {}", self.element, self.rank, self.launch)?;
+        for table in &self.tables {
+            write!(f, "\n{table}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A write and a read of it.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    /// None for a tensor that peers read: its owner's launch gives it.
+    write: Option<Access>,
+    read: Access,
+}
+
+impl<'p> Stage<'p> {
+    /// Argues about one element.
+    pub(super) fn argue(&self, query: &Query) -> Result<Argument, QueryError> {
+        let (world, epochs) = (self.layout.launch.world, self.layout.epochs);
+        let epoch = query.launch.unwrap_or(epochs);
+        if !(1..=epochs).contains(&epoch) {
+            return Err(outside("launch", 1, epochs, epoch));
+        }
+        if let Some(rank) = query.rank.filter(|&rank| rank >= world) {
+            return Err(outside("rank", 0, world - 1, rank));
+        }
+        if !self.replay.stuck().is_empty() {
+            return Err(QueryError::Stuck);
+        }
+        if let Some(element) = &query.element {
+            let buffers = &self.program().buffers;
+            let Some((_, buffer)) = buffers.iter().find(|(_, b)| b.name == element.buffer) else {
+                let known: Vec<&str> = buffers.values().map(|b| b.name.as_str()).collect();
+                let (name, known) = (element.buffer.clone(), known.join(", "));
+                return Err(QueryError::NoBuffer { name, known });
+            };
+            if buffer.kind == BufferKind::Output {
+                return self.argue_output(element, buffer, query.rank, epoch);
+            }
+        }
+        let (pair, element) = self.pair(query, epoch)?;
+        Ok(self.argument(pair, element, epoch))
+    }
+
+    /// The write and the read to argue about.
+    fn pair(&self, query: &Query, epoch: u32) -> Result<(Pair, Element), QueryError> {
+        let mut best: Option<((bool, u32, u32, u32, u32, u32, u32), Pair, Element)> = None;
+        for rect in 0..self.memory.rects.len() as u32 {
+            let region = &self.memory.rects[rect as usize];
+            if query.rank.is_some_and(|rank| rank != region.rank) {
+                continue;
+            }
+            let asked = query.element.as_ref();
+            if asked.is_some_and(|element| !self.holds(region, element)) {
+                continue;
+            }
+            let (row, col) = match asked {
+                Some(element) => (element.row, element.col),
+                None => (region.rows.start, region.cols.start),
+            };
+            let exposed = self.is_exposed(region);
+            for read in self.memory.reads(rect).iter().filter(|read| read.epoch == epoch) {
+                let write = if exposed { None } else { self.write_for(read, row, col) };
+                let reader = self.layout.actor(read.actor).rank;
+                let writer = match write {
+                    Some(write) => self.layout.actor(write.actor).rank,
+                    None => region.rank,
+                };
+                if asked.is_none() && write.is_none() && !exposed {
+                    continue;
+                }
+                let buffer = region.buffer.0;
+                let key = (writer == reader, buffer, region.rank, row, col, reader, read.stamp);
+                if best.as_ref().is_some_and(|(known, ..)| *known <= key) {
+                    continue;
+                }
+                let element = Element {
+                    buffer: self.program().buffers[region.buffer].name.clone(),
+                    planes: self.plane(region),
+                    row,
+                    col,
+                };
+                best = Some((key, Pair { write, read: *read }, element));
+            }
+        }
+        match (best, &query.element) {
+            (Some((_, pair, element)), _) => Ok((pair, element)),
+            (None, Some(element)) => {
+                let verb = "reads";
+                Err(QueryError::Untouched { verb, element: element.to_string(), launch: epoch })
+            }
+            (None, None) => Err(QueryError::Private),
+        }
+    }
+
+    fn holds(&self, region: &Region, element: &Element) -> bool {
+        let name = &self.program().buffers[region.buffer].name;
+        *name == element.buffer
+            && region.rows.contains(&element.row)
+            && region.cols.contains(&element.col)
+            && (element.planes.is_empty() || self.plane(region) == element.planes)
+    }
+
+    /// The writes of an element, in the order of the run.
+    fn writes_of(&self, rect: u32, row: u32, col: u32) -> Vec<Access> {
+        let holds = |rect: &u32| {
+            let Region { rows, cols, .. } = &self.memory.rects[*rect as usize];
+            rows.contains(&row) && cols.contains(&col)
+        };
+        let rects = self.memory.around(rect).filter(holds);
+        let mut writes: Vec<Access> =
+            rects.flat_map(|rect| self.memory.writes(rect)).copied().collect();
+        writes.sort_unstable_by_key(Access::moment);
+        writes
+    }
+
+    /// The write of its own launch that a read sees: the last one the run did before, or else the
+    /// first.
+    pub(super) fn write_for(&self, read: &Access, row: u32, col: u32) -> Option<Access> {
+        let writes = self.writes_of(read.rect, row, col);
+        let mut of_launch = writes.into_iter().filter(|write| write.epoch == read.epoch).peekable();
+        let first = of_launch.peek().copied();
+        of_launch.take_while(|write| write.moment() < read.moment()).last().or(first)
+    }
+
+    fn argument(&self, pair: Pair, element: Element, epoch: u32) -> Argument {
+        let Pair { write, read } = pair;
+        let rank = self.memory.rects[read.rect as usize].rank;
+        let (arrival, arrives, mut steps) = match write {
+            Some(write) => self.arrival(&write, &read),
+            None => self.begin(&read, rank),
+        };
+        let (reuse, kept, more) = match write {
+            Some(write) => self.reuse(&write, &read, &element),
+            None => self.end(&read, rank),
+        };
+        steps.extend(more);
+        let tables = [Some(arrival), reuse].into_iter().flatten().collect();
+        Argument { element, rank, launch: epoch, tables, holds: arrives && kept, steps }
+    }
+
+    /// From a write to its read.
+    fn arrival(&self, write: &Access, read: &Access) -> (Table, bool, Vec<(u32, u32)>) {
+        let scene = self.scene();
+        let proxy = self.proxy(read);
+        let path = self.path_to_read(&scene, write, read, proxy);
+        let note = match self.step(write.actor, write.stamp).act {
+            Act::Write { value: Some(_), .. } => "the write, asynchronous",
+            _ => "the write, by the copy engine",
+        };
+        let mut rows = vec![self.row(write.actor, write.stamp, note)];
+        let holds = path.is_some();
+        let reads =
+            if holds { "the read" } else { "the read: nothing says that the write is done" };
+        rows.extend(path.iter().flat_map(|path| self.rows_of_path(path, write.stamp, read)));
+        rows.push(self.row(read.actor, read.stamp, reads));
+        let title = if holds { "How it arrives" } else { "It may be read before it arrives" };
+        let steps = steps(path.as_deref().unwrap_or_default(), &[*write, *read]);
+        (Table::new(title, rows), holds, steps)
+    }
+
+    pub(super) fn path_to_read(
+        &self,
+        scene: &Scene<'_, 'p>,
+        write: &Access,
+        read: &Access,
+        proxy: Proxy,
+    ) -> Option<Vec<Place>> {
+        let performed =
+            |place: &Place| place.actor == write.actor && place.performed >= write.stamp;
+        Past::search(scene, [self.before(read, proxy)], performed).1
+    }
+
+    /// The path from where an access is issued, and its source read, to a later step.
+    pub(super) fn path_from(&self, first: &Access, later: &Access) -> Option<Vec<Place>> {
+        let issued = |place: &Place| place.actor == first.actor && place.upto >= first.stamp;
+        Past::search(&self.scene(), [self.before(later, Proxy::Generic)], issued).1
+    }
+
+    /// From the begin of the owner's launch to a peer's read of its tensor.
+    fn begin(&self, read: &Access, owner: u32) -> (Table, bool, Vec<(u32, u32)>) {
+        let of_owner = |place: &Place| {
+            self.layout.actor(place.actor).rank == owner && place.epoch >= read.epoch
+        };
+        let path = Past::search(&self.scene(), [self.before(read, Proxy::Generic)], of_owner).1;
+        let exit = self.layout.exit(owner, AgentId(0));
+        let first = path.as_ref().and_then(|path| path.first()).map_or(exit, |place| place.actor);
+        let text = format!("launch {} of rank {owner} begins: the tensor is there", read.epoch);
+        let mut rows = vec![self.event(first, read.epoch, text, "")];
+        rows.extend(path.iter().flat_map(|path| self.rows_of_path(path, 0, read)));
+        rows.push(self.row(read.actor, read.stamp, "the read"));
+        let holds = path.is_some();
+        let title = if holds { "How it arrives" } else { "It may be read before it is there" };
+        let steps = steps(path.as_deref().unwrap_or_default(), &[*read]);
+        (Table::new(title, rows), holds, steps)
+    }
+
+    /// From a peer's read of a tensor to the end of its owner's launch.
+    fn end(&self, read: &Access, owner: u32) -> (Option<Table>, bool, Vec<(u32, u32)>) {
+        let issued = |place: &Place| place.actor == read.actor && place.upto >= read.stamp;
+        let ends = self.ends(owner, read.epoch);
+        let path = Past::search(&self.scene(), ends, issued).1;
+        let last = path.as_ref().and_then(|path| path.last()).map(|place| place.actor);
+        let last = last.unwrap_or(self.layout.exit(owner, AgentId(0)));
+        let mut rows = vec![self.row(read.actor, read.stamp, "the read")];
+        let to = Access::point(last, self.traces[last as usize].end(read.epoch) + 1, read.epoch, 0);
+        rows.extend(path.iter().flat_map(|path| self.rows_of_path_to_end(path, &to)));
+        let text = format!("launch {} of rank {owner} ends", read.epoch);
+        rows.push(self.event(last, read.epoch, text, "its caller may rewrite the tensor"));
+        let holds = path.is_some();
+        let title = if holds {
+            "What keeps it until it has been read"
+        } else {
+            "Its owner's launch may end before it is read"
+        };
+        let steps = steps(path.as_deref().unwrap_or_default(), &[*read]);
+        (Some(Table::new(title, rows)), holds, steps)
+    }
+
+    /// The ends of all actors of a rank in a launch.
+    pub(super) fn ends(&self, rank: u32, epoch: u32) -> Vec<Place> {
+        let end = |actor: u32| {
+            let upto = self.traces[actor as usize].end(epoch);
+            Place::new(actor, upto, epoch, upto)
+        };
+        self.layout.of_rank(rank).map(end).collect()
+    }
+
+    fn rows_of_path_to_end(&self, path: &[Place], to: &Access) -> Vec<Row> {
+        self.rows_to(path, 0, to, Proxy::Generic)
+    }
+
+    /// From a read to the next write of the element; where the run has none, from the last read
+    /// before the write at hand.
+    fn reuse(
+        &self,
+        write: &Access,
+        read: &Access,
+        element: &Element,
+    ) -> (Option<Table>, bool, Vec<(u32, u32)>) {
+        let writes = self.writes_of(read.rect, element.row, element.col);
+        let next = writes.iter().filter(|next| next.epoch > read.epoch);
+        let next = next.min_by_key(|next| (next.epoch, next.moment()));
+        let (read, next) = match next {
+            Some(next) => (*read, *next),
+            None => {
+                let reads = self.memory.around(read.rect).flat_map(|rect| self.memory.reads(rect));
+                let holds = |read: &&Access| {
+                    let Region { rows, cols, .. } = &self.memory.rects[read.rect as usize];
+                    rows.contains(&element.row) && cols.contains(&element.col)
+                };
+                let earlier = reads.filter(holds).filter(|read| read.epoch < write.epoch);
+                match earlier.max_by_key(|read| (read.epoch, read.moment())) {
+                    Some(earlier) => (*earlier, *write),
+                    None => {
+                        let title = "No launch that is run writes it again";
+                        return (Some(Table::new(title, Vec::new())), true, Vec::new());
+                    }
+                }
+            }
+        };
+        let path = self.path_from(&read, &next);
+        let holds = path.is_some();
+        let mut rows = vec![self.row(read.actor, read.stamp, "the read")];
+        rows.extend(
+            path.iter().flat_map(|path| self.rows_to(path, read.stamp, &next, Proxy::Generic)),
+        );
+        let note = if holds { "the next write" } else { "the next write: it waits for no read" };
+        rows.push(self.row(next.actor, next.stamp, note));
+        let title = if holds {
+            format!(
+                "What keeps the write of launch {} away until launch {} has read it",
+                next.epoch, read.epoch
+            )
+        } else {
+            format!("Launch {} may write it before launch {} has read it", next.epoch, read.epoch)
+        };
+        let steps = steps(path.as_deref().unwrap_or_default(), &[read, next]);
+        (Some(Table::new(title, rows)), holds, steps)
+    }
+
+    /// An element of an output: who stores it, and where what it is made of comes from.
+    fn argue_output(
+        &self,
+        element: &Element,
+        buffer: &Buffer,
+        rank: Option<u32>,
+        epoch: u32,
+    ) -> Result<Argument, QueryError> {
+        let untouched = || QueryError::Untouched {
+            verb: "writes",
+            element: element.to_string(),
+            launch: epoch,
+        };
+        let launch = self.layout.launch;
+        for rank in rank.map_or(0..launch.world, |rank| rank..rank + 1) {
+            let Ok(view) = RankView::new(self.program(), launch, rank) else { continue };
+            for (agent, entry) in self.program().agents.iter() {
+                for cta in 0..bodies(entry, launch) {
+                    let Some(store) = self.store_of(&view, agent, cta, epoch, element) else {
+                        continue;
+                    };
+                    return Ok(self.output_argument(store, element, buffer, epoch));
+                }
+            }
+        }
+        Err(untouched())
+    }
+
+    /// The store of an output element by one body, if it is its.
+    fn store_of(
+        &self,
+        view: &RankView<'p>,
+        agent: AgentId,
+        cta: u32,
+        epoch: u32,
+        element: &Element,
+    ) -> Option<Store> {
+        let actor = self.layout.bodies(self.layout.exit(view.rank, agent)).start + cta;
+        let mut stamp = self.traces[actor as usize].starts[epoch as usize - 1];
+        let mut run = view.agent(agent, cta, epoch);
+        let (mut tile, mut begin) = (None, stamp);
+        while let Some(event) = run.next() {
+            if tile.as_ref() != Some(&event.tile) {
+                (tile, begin) = (Some(event.tile.clone()), stamp);
+            }
+            let to = match &event.action {
+                Action::Store { to, .. } | Action::Copy { to, .. } => Some(to),
+                Action::Wait { .. }
+                | Action::FenceProxyAsync
+                | Action::Signal { .. }
+                | Action::Mainloop { .. }
+                | Action::Sum { .. } => None,
+            };
+            if let Some(to) = to
+                && self.holds(to, element)
+            {
+                let (number, rank) = (event.number, view.rank);
+                return Some(Store { actor, rank, agent, cta, number, inputs: begin..stamp });
+            }
+            stamp += self.steps_of(&event.action);
+        }
+        None
+    }
+
+    /// How many steps of a trace an action makes.
+    pub(super) fn steps_of(&self, action: &Action) -> u32 {
+        let shared = |region: &Region| {
+            let kind = self.program().buffers[region.buffer].kind;
+            let shared = matches!(kind, BufferKind::Symmetric | BufferKind::Exposed);
+            u32::from(shared && !region.is_empty())
+        };
+        match action {
+            Action::Wait { slots, .. } => u32::from(!slots.is_empty()),
+            Action::FenceProxyAsync | Action::Signal { .. } => 1,
+            Action::Mainloop { products } => {
+                products.iter().map(|(a, b, _)| shared(a) + shared(b)).sum()
+            }
+            Action::Store { to, .. } => shared(to),
+            Action::Sum { from, .. } => from.iter().map(shared).sum(),
+            Action::Copy { from, to } => shared(from) + shared(to),
+        }
+    }
+
+    fn output_argument(
+        &self,
+        store: Store,
+        element: &Element,
+        buffer: &Buffer,
+        epoch: u32,
+    ) -> Argument {
+        let Store { actor, rank, agent, cta, number, inputs } = store;
+        let span = self.layout.stmts[number as usize].span;
+        let text = format!("store %{}[{}, {}]", buffer.name, element.row, element.col);
+        let stored = Row { span, ..self.event(actor, epoch, text, "the store") };
+        let reads = inputs.filter_map(|at| {
+            let (stamp, step) = (at + 1, self.step(actor, at + 1));
+            let (Act::Read { rect, .. } | Act::Contribution { rect, .. }) = step.act else {
+                return None;
+            };
+            let region = &self.memory.rects[rect as usize];
+            let inside = |range: &std::ops::Range<u32>, at: u32| {
+                if range.contains(&at) { at } else { range.start }
+            };
+            let all = self.memory.reads(rect);
+            let read = all.iter().find(|read| read.actor == actor && read.stamp == stamp)?;
+            // A sum takes the element itself; a product takes its row and its column.
+            let col = match step.act {
+                Act::Contribution { .. } => inside(&region.cols, element.col),
+                _ => region.cols.start,
+            };
+            Some((*read, inside(&region.rows, element.row), col))
+        });
+        let reads: Vec<(Access, u32, u32)> = reads.collect();
+        let from_peer = |(read, row, col): &&(Access, u32, u32)| {
+            let write = self.write_for(read, *row, *col);
+            write.is_none_or(|write| self.layout.actor(write.actor).rank != rank)
+        };
+        let chosen = reads.iter().find(from_peer).or(reads.first()).copied();
+        let name = name(self.program(), rank, agent, Some(cta));
+        let mut tables = vec![Table::new(format!("{name} stores it"), vec![stored])];
+        let (mut holds, mut steps) = (true, Vec::new());
+        let element = element.clone();
+        let Some((read, row, col)) = chosen else {
+            let title = "It is made of inputs of the launch alone: no other actor has a part in it";
+            tables.push(Table::new(title, Vec::new()));
+            return Argument { element, rank, launch: epoch, tables, holds, steps };
+        };
+        let region = &self.memory.rects[read.rect as usize];
+        let input = Element {
+            buffer: self.program().buffers[region.buffer].name.clone(),
+            planes: self.plane(region),
+            row,
+            col,
+        };
+        let more = match reads.len() - 1 {
+            0 => String::new(),
+            more => format!(", and of {more} more such regions"),
+        };
+        let write = if self.is_exposed(region) { None } else { self.write_for(&read, row, col) };
+        let inner = self.argument(Pair { write, read }, input.clone(), epoch);
+        let mut first = true;
+        for mut table in inner.tables {
+            if std::mem::take(&mut first) {
+                let on = region.rank;
+                table.title = format!("It is made of {input} on rank {on}{more}. {}", table.title);
+            }
+            tables.push(table);
+        }
+        holds &= inner.holds;
+        steps.extend(inner.steps);
+        Argument { element, rank, launch: epoch, tables, holds, steps }
+    }
+}
+
+/// The store of an output element.
+#[derive(Debug)]
+struct Store {
+    actor: u32,
+    rank: u32,
+    agent: AgentId,
+    cta: u32,
+    number: u32,
+    /// Steps of its tile that come before.
+    inputs: std::ops::Range<u32>,
+}
+
+fn outside(what: &'static str, from: u32, to: u32, found: u32) -> QueryError {
+    QueryError::Outside { what, from, to, found }
+}
+
+/// The steps of a path, and of accesses.
+fn steps(path: &[Place], accesses: &[Access]) -> Vec<(u32, u32)> {
+    let mut steps: Vec<(u32, u32)> = accesses.iter().map(|a| (a.actor, a.stamp)).collect();
+    for (place, next) in path.iter().zip(path.iter().skip(1)) {
+        if let Edge::Raise { raise, wait } = place.edge {
+            steps.extend([(raise.actor, raise.stamp), (next.actor, wait)]);
+        }
+    }
+    steps
+}

@@ -1,0 +1,200 @@
+//! Why a run got stuck: the shortest cycle of actors that wait for each other, or all raises that
+//! a wait which never ends could count on.
+
+use super::super::trace::{Act, Actor};
+use super::stage::Stage;
+use super::table::{Row, Table};
+use std::collections::VecDeque;
+
+/// A raise that has not happened, and what it stands behind.
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    actor: u32,
+    stamp: u32,
+    epoch: u32,
+    /// The stuck actor that has to go on first.
+    behind: u32,
+    why: Why,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Why {
+    /// The actor itself is stuck before it.
+    Own,
+    /// It stands in the exit of an agent of which a body is stuck.
+    Exit,
+    /// The agent starts once another has ended.
+    Start,
+    /// It stands in a later launch.
+    Launch,
+}
+
+impl Stage<'_> {
+    /// The shortest cycle of a run that is stuck.
+    pub(super) fn cycle(&self) -> Option<(Table, Vec<(u32, u32)>)> {
+        let stuck = self.replay.stuck();
+        let cycles = stuck.iter().filter_map(|&actor| self.cycle_from(actor, &stuck));
+        let cycle = cycles.min_by_key(Vec::len)?;
+        let (mut rows, mut steps) = (Vec::new(), Vec::new());
+        for (actor, ahead) in &cycle {
+            let (row, stamp) = self.blocked_row(*actor);
+            rows.push(row);
+            steps.push((*actor, stamp));
+            let behind = self.actor_name(ahead.behind);
+            let rank = self.layout.actor(ahead.behind).rank;
+            let why = match ahead.why {
+                Why::Own => "not reached: it stands behind the wait of this actor".to_owned(),
+                Why::Exit => format!("not reached: the exit begins when {behind} is through"),
+                Why::Start => format!("not reached: the agent starts when {behind} is through"),
+                Why::Launch => {
+                    format!("not reached: {behind} of rank {rank} has to end its launch first")
+                }
+            };
+            rows.push(self.row(ahead.actor, ahead.stamp, why));
+            steps.push((ahead.actor, ahead.stamp));
+        }
+        if let Some((actor, _)) = cycle.first() {
+            let (row, _) = self.blocked_row(*actor);
+            rows.push(Row { note: "the first wait again: nobody can go on".into(), ..row });
+        }
+        let waits = cycle.len();
+        let title = match waits {
+            1 => "An actor waits for what stands behind its own wait".to_owned(),
+            _ => format!(
+                "{waits} actors wait for each other; each raise below is the one above it waits for"
+            ),
+        };
+        Some((Table::new(title, rows), steps))
+    }
+
+    /// The row of the wait an actor is stuck at, and its stamp.
+    fn blocked_row(&self, actor: u32) -> (Row, u32) {
+        let place = self.replay.places[actor as usize];
+        let stamp = place.next + 1;
+        let note = match place.blocked {
+            Some((slot, target)) => {
+                let seen = self.replay.slots[slot as usize];
+                format!("stuck: {} is {seen}, wants {target}", self.layout.slot_name(slot))
+            }
+            None => String::new(),
+        };
+        (self.row(actor, stamp, note), stamp)
+    }
+
+    /// The shortest way from an actor's wait back to it.
+    fn cycle_from(&self, from: u32, stuck: &[u32]) -> Option<Vec<(u32, Ahead)>> {
+        let mut came: Vec<(u32, Option<usize>, Option<Ahead>)> = vec![(from, None, None)];
+        let mut work = VecDeque::from([0]);
+        while let Some(at) = work.pop_front() {
+            let (actor, ..) = came[at];
+            for ahead in self.needed(actor, stuck) {
+                if ahead.behind == from {
+                    let mut cycle = vec![(actor, ahead)];
+                    let mut place = at;
+                    while let (_, Some(before), Some(ahead)) = came[place] {
+                        cycle.push((came[before].0, ahead));
+                        place = before;
+                    }
+                    cycle.reverse();
+                    return Some(cycle);
+                }
+                if came.iter().all(|(known, ..)| *known != ahead.behind) {
+                    came.push((ahead.behind, Some(at), Some(ahead)));
+                    work.push_back(came.len() - 1);
+                }
+            }
+        }
+        None
+    }
+
+    /// The raises that a stuck actor needs, by what they stand behind: of launches up to its own
+    /// where there are some.
+    fn needed(&self, actor: u32, stuck: &[u32]) -> Vec<Ahead> {
+        let Some((slot, _)) = self.replay.places[actor as usize].blocked else {
+            return Vec::new();
+        };
+        let rank = self.layout.actor(actor).rank;
+        let epoch = self.replay.ranks[rank as usize].epoch;
+        let mut ahead = self.ahead(slot, stuck);
+        if ahead.iter().any(|ahead| ahead.epoch <= epoch) {
+            ahead.retain(|ahead| ahead.epoch <= epoch);
+        }
+        ahead
+    }
+
+    /// The raises of a slot that have not happened, once for each stuck actor they stand behind.
+    fn ahead(&self, slot: u32, stuck: &[u32]) -> Vec<Ahead> {
+        let mut found = Vec::new();
+        for (actor, trace) in (0..).zip(&self.traces) {
+            let Actor { rank, agent, cta, exit, .. } = self.layout.actor(actor);
+            let (place, now) =
+                (self.replay.places[actor as usize], &self.replay.ranks[rank as usize]);
+            let left = trace.steps.iter().enumerate().skip(place.next as usize);
+            let raise = left
+                .into_iter()
+                .find(|(_, step)| matches!(step.act, Act::Raise { slot: of, .. } if of == slot));
+            let Some((at, _)) = raise else { continue };
+            let stamp = at as u32 + 1;
+            let epoch = self.epoch(actor, stamp);
+            let of_rank = self.layout.of_rank(rank);
+            let here: Vec<u32> =
+                stuck.iter().copied().filter(|actor| of_rank.contains(actor)).collect();
+            let bodies = self.layout.bodies(exit);
+            let (why, behind): (Why, Vec<u32>) = if epoch > now.epoch {
+                (Why::Launch, here)
+            } else if place.blocked.is_some() {
+                (Why::Own, vec![actor])
+            } else if self.replay.is_to_start(rank, agent) {
+                (Why::Start, here)
+            } else if cta.is_none() {
+                (Why::Exit, here.into_iter().filter(|body| bodies.contains(body)).collect())
+            } else {
+                continue;
+            };
+            let each = behind.into_iter();
+            found.extend(each.map(|behind| Ahead { actor, stamp, epoch, behind, why }));
+        }
+        found
+    }
+
+    /// All raises that a wait which never ends could count on; `number` is its statement.
+    pub(super) fn starved(&self, number: u32) -> Option<(Table, Vec<(u32, u32)>)> {
+        let waits = |actor: &u32| {
+            let next = self.replay.places[*actor as usize].next;
+            self.step(*actor, next + 1).number == number
+        };
+        let actor = self.replay.stuck().into_iter().find(waits)?;
+        let (slot, target) = self.replay.places[actor as usize].blocked?;
+        let rank = self.layout.actor(actor).rank;
+        let epoch = self.replay.ranks[rank as usize].epoch;
+        let (mut rows, mut steps) = (Vec::new(), Vec::new());
+        for raise in self.history.of(slot) {
+            let note = format!("makes it {}", raise.value);
+            rows.push(self.row(raise.actor, raise.stamp, note));
+            steps.push((raise.actor, raise.stamp));
+        }
+        let mut value = i64::from(self.replay.slots[slot as usize]);
+        for (raiser, trace) in (0..).zip(&self.traces) {
+            let next = self.replay.places[raiser as usize].next;
+            for (at, step) in trace.steps.iter().enumerate().skip(next as usize) {
+                let Act::Raise { slot: of, sets, value: by } = step.act else { continue };
+                let stamp = at as u32 + 1;
+                if of == slot && self.epoch(raiser, stamp) <= epoch {
+                    value = if sets { value.max(by.into()) } else { value + i64::from(by) };
+                    rows.push(self.row(raiser, stamp, format!("to come, makes it {value}")));
+                    steps.push((raiser, stamp));
+                }
+            }
+        }
+        let (row, stamp) = self.blocked_row(actor);
+        steps.push((actor, stamp));
+        let raised = rows.len();
+        rows.push(Row { note: format!("waits forever: {value} of {target}"), ..row });
+        let title = match raised {
+            0 => "Nothing raises what is waited for".to_owned(),
+            1 => "One raise is all there is, up to this launch".to_owned(),
+            _ => format!("{raised} raises are all there is, up to this launch"),
+        };
+        Some((Table::new(title, rows).shortened(), steps))
+    }
+}
