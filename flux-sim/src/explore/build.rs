@@ -1,7 +1,7 @@
 //! Walks the events of every actor and makes moves of them.
 
 use super::cells::Cells;
-use super::system::{Kind, Move, MoveId, Raise, Thread, Wait, asks_for_write};
+use super::system::{Kind, Move, MoveId, Raise, Thread, Wait};
 use super::{Config, ExploreError};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Action, AgentRun, Event, RankView, Region};
@@ -32,8 +32,9 @@ struct Touch {
 /// The place of one launch in a thread's line.
 struct Span {
     begin: MoveId,
-    /// How many moves the thread has done when the last wait of the launch is over.
-    waited: usize,
+    /// How many moves the thread has done when the last wait of the launch is over, if there is
+    /// one.
+    waited: Option<usize>,
     /// The same for the end of the launch.
     end: usize,
 }
@@ -145,7 +146,7 @@ impl<'p> Build<'_, 'p> {
         let mut spans = Vec::new();
         for epoch in 1..=epochs {
             let begin = self.in_line(Kind::Begin, None, thread, epoch);
-            let mut waited = self.loose.threads[thread].line.len();
+            let mut waited = None;
             let mut run = match cta {
                 Some(cta) => view.agent(agent, cta, epoch),
                 None => view.exit(agent, epoch),
@@ -155,7 +156,7 @@ impl<'p> Build<'_, 'p> {
                 let waits = matches!(event.action, Action::Wait { .. });
                 self.event(thread, epoch, event, &mut past)?;
                 if waits {
-                    waited = self.loose.threads[thread].line.len();
+                    waited = Some(self.loose.threads[thread].line.len());
                 }
             }
             let end = self.in_line(Kind::End, None, thread, epoch);
@@ -328,7 +329,7 @@ impl<'p> Build<'_, 'p> {
                         passed.push((other, spans[launch].end));
                     }
                     if config.host_first && self.is_before(of, agent) {
-                        passed.push((other, spans[launch].waited));
+                        passed.extend(spans[launch].waited.map(|waited| (other, waited)));
                     }
                 }
                 // The caller's line holds a begin and an end for each launch.
@@ -411,12 +412,14 @@ impl<'p> Build<'_, 'p> {
 impl Past {
     /// What has to be over before a signal is raised.
     fn ask(&mut self, after: Completion, place: usize) -> Vec<usize> {
-        if !asks_for_write(after) {
-            return std::mem::take(&mut self.sources);
+        let sources = std::mem::take(&mut self.sources);
+        match after {
+            Completion::Read => sources,
+            Completion::Performed => {
+                self.unfenced.get_or_insert(place);
+                std::mem::take(&mut self.all)
+            }
         }
-        self.sources.clear();
-        self.unfenced.get_or_insert(place);
-        std::mem::take(&mut self.all)
     }
 }
 

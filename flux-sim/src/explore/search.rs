@@ -1,6 +1,6 @@
 //! Visits every state once.
 
-use super::system::{Kind, MoveId, Raise, System};
+use super::system::{MoveId, Raise, System, Wait};
 use super::watch::Watch;
 use super::{ExploreError, Limits, Reduction};
 use flux_ir::eval::Change;
@@ -10,9 +10,9 @@ use std::ops::Bound::{Excluded, Unbounded};
 /// Bits of a word of a state.
 const WORD: usize = 16;
 
-/// Bytes that the set of visited states takes for each besides its words, at most: the pointer and
-/// length, a control byte, free places, and what the allocator adds.
-const OVERHEAD_BYTES: usize = 64;
+/// Bytes that a visited state takes besides its words and signals, at most: pointers and lengths,
+/// free places of the set and the stack, and what the allocator adds.
+const OVERHEAD_BYTES: usize = 192;
 
 /// What has happened: how far each thread is, which moves adrift are over, and which move wrote
 /// each cell last. Signals follow from the first.
@@ -75,7 +75,9 @@ impl<'s> Search<'s> {
         if self.seen.len() >= self.limits.states {
             return Err(ExploreError::States { limit: self.limits.states });
         }
-        let bytes = size_of_val(state.words.as_slice()) + OVERHEAD_BYTES;
+        // The words are kept in the set, and with the signals on the stack.
+        let (words, signals) = (state.words.as_slice(), state.signals.as_slice());
+        let bytes = 2 * size_of_val(words) + size_of_val(signals) + OVERHEAD_BYTES;
         if (self.seen.len() + 1).saturating_mul(bytes) > self.limits.bytes {
             return Err(ExploreError::Bytes { limit: self.limits.bytes });
         }
@@ -184,9 +186,8 @@ impl State {
 
     fn can_happen(&self, system: &System, id: MoveId) -> bool {
         let step = &system.moves[id];
-        let reached = |wait: &super::system::Wait| {
-            wait.slots.clone().all(|slot| self.signals[slot] >= wait.target)
-        };
+        let reached =
+            |wait: &Wait| wait.slots.clone().all(|slot| self.signals[slot] >= wait.target);
         step.passed.iter().all(|&(thread, place)| self.place(thread) >= place)
             && step.done.iter().all(|&number| self.is_done(system, number))
             && step.wait.as_ref().is_none_or(|wait| wait.target <= 0 || reached(wait))
@@ -233,9 +234,4 @@ pub(super) fn raised(old: i64, raise: Raise) -> i64 {
         Change::Add(count) => old.saturating_add(count.into()),
         Change::Set(value) => old.max(value.into()),
     }
-}
-
-/// Whether a move is the begin of a launch.
-pub(super) fn begins(system: &System, id: MoveId) -> bool {
-    system.moves[id].kind == Kind::Begin
 }

@@ -8,7 +8,7 @@ use super::build::{self, Loose};
 use super::cells::Cell;
 use super::{Config, ExploreError};
 use flux_ir::eval::Change;
-use flux_ir::program::{AgentId, Completion, Engine, Program, Scope, ValueId};
+use flux_ir::program::{AgentId, Engine, Program, Scope, ValueId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -198,9 +198,4 @@ fn conflicts(moves: &[Move], slots: &[Slot], cells: usize) -> Vec<Vec<MoveId>> {
         all
     };
     moves.iter().enumerate().map(of).collect()
-}
-
-/// Whether a completion asks for the write of a put or a copy, or only for its read.
-pub(super) fn asks_for_write(after: Completion) -> bool {
-    after == Completion::Performed
 }

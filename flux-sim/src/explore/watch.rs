@@ -2,8 +2,8 @@
 //! raises end each wait. All three have to be the same in every interleaving.
 
 use super::Fault;
-use super::search::{State, begins, raised};
-use super::system::{Kind, MoveId, System};
+use super::search::{State, raised};
+use super::system::{Kind, Move, MoveId, System};
 use flux_ir::diagnostic::Rule;
 use flux_ir::eval::Change;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ pub(super) struct Watch<'s> {
 
 impl<'s> Watch<'s> {
     pub(super) fn new(system: &'s System) -> Self {
-        let accesses = |step: &super::system::Move| step.reads.len() + step.writes.len();
+        let accesses = |step: &Move| step.reads.len() + step.writes.len();
         let found = vec![UNSEEN; system.moves.iter().map(accesses).sum()];
         Watch { system, found, ended: BTreeMap::new(), faults: BTreeSet::new(), lag: 0 }
     }
@@ -75,13 +75,16 @@ impl<'s> Watch<'s> {
     /// What is read in a launch was written in that launch.
     fn read(&mut self, id: MoveId, writer: MoveId) {
         let (reads, writes) = (&self.system.moves[id], &self.system.moves[writer]);
-        let ended = writes.kind == Kind::End && writes.launch == reads.launch;
         if writer == 0 || writes.launch < reads.launch {
-            self.fault_of(Rule::ReadBeforeArrival, id);
-        } else if ended || (begins(self.system, writer) && writes.launch > reads.launch) {
-            self.fault_of(Rule::ExitBeforeRead, id);
-        } else if writes.launch > reads.launch {
-            self.fault_of(Rule::OverwriteBeforeRead, writer);
+            return self.fault_of(Rule::ReadBeforeArrival, id);
+        }
+        let later = writes.launch > reads.launch;
+        match writes.kind {
+            // The caller of the launch wrote it.
+            Kind::End => self.fault_of(Rule::ExitBeforeRead, id),
+            Kind::Begin if later => self.fault_of(Rule::ExitBeforeRead, id),
+            _ if later => self.fault_of(Rule::OverwriteBeforeRead, writer),
+            _ => {}
         }
     }
 
