@@ -10,6 +10,7 @@ use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{RankView, Region};
 use crate::program::{At, BinOp, Cond, Expr, Op, Place, Program, Range, Stmt, Sym, Update, VarId};
 use crate::span::Span;
+use rustc_hash::FxHashSet;
 use std::collections::HashSet;
 
 /// What a launch adds to the one before it.
@@ -265,6 +266,8 @@ pub(super) fn drift(
     found: &mut Findings,
 ) {
     let last = layout.epochs;
+    // Waits alike are asked for once.
+    let mut asked = FxHashSet::default();
     for trace in traces {
         for epoch in last.saturating_sub(2 * period) + 1..=last - period {
             let (now, then) = (trace.launch(epoch), trace.launch(epoch + period));
@@ -274,10 +277,10 @@ pub(super) fn drift(
                 else {
                     continue;
                 };
-                if t2 <= 0 {
+                let grows = i64::from(t2) - i64::from(t1);
+                if t2 <= 0 || !asked.insert((slot, len, grows)) {
                     continue;
                 }
-                let grows = i64::from(t2) - i64::from(t1);
                 let other = (slot..slot + len)
                     .map(|slot| (slot, history.growth(slot, epoch, epoch + period)))
                     .find(|&(_, growth)| growth != grows || grows <= 0);

@@ -18,6 +18,9 @@ use crate::program::{BufferKind, Completion, Engine, Op, Scope, Stmt, ValueId};
 /// operators ask a few for each tile.
 const QUESTION_LIMIT: u64 = 1 << 28;
 
+/// Slots of which an actor remembers its last wait.
+const WAITED: usize = 64;
+
 /// Walks the actors of `rank`. `segments` are the run's.
 pub(super) fn check(
     scene: &Scene<'_, '_>,
@@ -40,6 +43,7 @@ pub(super) fn check(
         past: None,
         fenced_past: None,
         summed: 0,
+        waited: [(0, 0); WAITED],
         parts: Vec::new(),
         asked: 0,
     };
@@ -125,6 +129,8 @@ struct Walk<'a, 'p, 'f> {
     fenced_past: Option<Past>,
     /// Ranks whose contribution to the sum at hand has been read, one bit each.
     summed: u64,
+    /// Waits of the actor that were met lately, by slot.
+    waited: [(u32, i32); WAITED],
     /// Rectangles of writes that a read sees.
     parts: Vec<u32>,
     /// Questions asked so far.
@@ -171,6 +177,7 @@ impl<'p> Walk<'_, 'p, '_> {
             self.fenced.forget(layout, actor);
         }
         self.since_fence.clear();
+        self.waited = [(0, 0); WAITED];
         (self.past, self.fenced_past) = (None, None);
     }
 
@@ -220,6 +227,11 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Learns from the raises that a wait stands for.
     fn wait(&mut self, slot: u32, target: i32) {
+        // Tiles that follow each other mostly wait for the same: nothing new is learned.
+        let waited = &mut self.waited[slot as usize % WAITED];
+        if std::mem::replace(waited, (slot, target)) == (slot, target) {
+            return;
+        }
         let raises = self.scene.history.stands_for(slot, target);
         if let Some(last) = raises.last()
             && i64::from(last.value) != i64::from(target)

@@ -17,6 +17,8 @@ pub(super) enum Folded {
     Var(usize),
     Epoch,
     Cta,
+    /// A variable and a number: most of what a tile takes.
+    With(BinOp, usize, i64),
     Bin(BinOp, Box<[Folded; 2]>),
 }
 
@@ -35,6 +37,7 @@ impl Folded {
             Folded::Var(var) => inputs.vars[*var],
             Folded::Epoch => inputs.epoch.into(),
             Folded::Cta => inputs.cta.into(),
+            Folded::With(op, var, value) => apply(*op, inputs.vars[*var], *value),
             Folded::Bin(op, operands) => {
                 let [a, b] = &**operands;
                 apply(*op, a.operand(inputs), b.operand(inputs))
@@ -45,7 +48,7 @@ impl Folded {
     /// Whether the expression depends on a variable.
     pub(super) fn mentions(&self, wanted: usize) -> bool {
         match self {
-            Folded::Var(var) => *var == wanted,
+            Folded::Var(var) | Folded::With(_, var, _) => *var == wanted,
             Folded::Int(_) | Folded::Epoch | Folded::Cta => false,
             Folded::Bin(_, operands) => operands.iter().any(|operand| operand.mentions(wanted)),
         }
@@ -57,12 +60,14 @@ impl Folded {
         match self {
             Folded::Int(value) => *value,
             Folded::Var(var) => inputs.vars[*var],
+            Folded::With(op, var, value) => apply(*op, inputs.vars[*var], *value),
             Folded::Epoch | Folded::Cta | Folded::Bin(..) => self.eval(inputs),
         }
     }
 }
 
 /// Index arithmetic: total, and saturating in 64 bits.
+#[inline]
 pub(super) fn apply(op: BinOp, a: i64, b: i64) -> i64 {
     match op {
         // Division of 32-bit words takes a fraction of the time.
@@ -210,7 +215,7 @@ impl<'p> Folder<'p> {
         match self.expr(expr) {
             Folded::Int(value) => value,
             // Declarations depend on nothing else; a Program that breaks this is refused.
-            Folded::Var(_) | Folded::Epoch | Folded::Cta | Folded::Bin(..) => 0,
+            Folded::Var(_) | Folded::Epoch | Folded::Cta | Folded::With(..) | Folded::Bin(..) => 0,
         }
     }
 
@@ -237,6 +242,7 @@ impl<'p> Folder<'p> {
                 (a, Folded::Int(0)) if matches!(op, BinOp::Add | BinOp::Sub) => a,
                 (Folded::Int(0), b) if *op == BinOp::Add => b,
                 (a, Folded::Int(1)) if matches!(op, BinOp::Mul | BinOp::Div) => a,
+                (Folded::Var(var), Folded::Int(value)) => Folded::With(*op, var, value),
                 (a, b) => Folded::Bin(*op, Box::new([a, b])),
             },
         }
