@@ -31,6 +31,7 @@ mod regions;
 mod report;
 mod resources;
 mod rows;
+mod scopes;
 mod structure;
 mod trace;
 mod wrap;

@@ -242,7 +242,7 @@ pub(super) const EPOCH_LIMIT: u32 = 17;
 
 /// How many launches decide all: three, one more than the period of what takes turns, and one more
 /// than those in which some wait asks for nothing yet. Where launches differ in more than numbers
-/// that grow, two periods and one.
+/// that grow, two periods behind those.
 pub(super) fn count(program: &Program, period: u32, uniform: bool) -> u32 {
     let lag = program.statements().map(|stmt| match &stmt.op {
         Op::Wait { target, .. } => {
@@ -252,8 +252,33 @@ pub(super) fn count(program: &Program, period: u32, uniform: bool) -> u32 {
         _ => 0,
     });
     let lag = lag.max().unwrap_or(0) as u32;
-    let periods = if uniform { period } else { 2 * period };
-    super::EPOCHS.max(periods + 1).max(lag + 1).min(EPOCH_LIMIT)
+    let least = if uniform { (period + 1).max(lag + 1) } else { lag + 2 * period };
+    super::EPOCHS.max(least).min(EPOCH_LIMIT)
+}
+
+/// Whether each wait asks for something in the last launch, if it ever does.
+pub(super) fn lag(layout: &Layout<'_>, traces: &[ActorTrace], period: u32, found: &mut Findings) {
+    let last = layout.epochs;
+    for trace in traces {
+        let (then, now) = (trace.launch(last - period), trace.launch(last));
+        for (then, now) in trace.steps[then].iter().zip(&trace.steps[now]) {
+            let (Act::Wait { target: t1, .. }, Act::Wait { target: t2, .. }) = (then.act, now.act)
+            else {
+                continue;
+            };
+            if t2 <= 0 && t2 > t1 {
+                let stmt = layout.stmt(*now);
+                found.once(Rule::CounterWrap, stmt, || {
+                    let message = format!(
+                        "the wait asks for nothing in the first {last} launches, which are those that are checked"
+                    );
+                    Diagnostic::new(Rule::CounterWrap, stmt.span, message)
+                        .note(Span::UNKNOWN, describe(layout.launch))
+                        .help("let credit lag by two launches, as `epoch - 2` does")
+                });
+            }
+        }
+    }
 }
 
 /// Whether waits keep up with what they wait for: between launches `period` apart, the target of a

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::memory::Memory;
 use super::regions::Regions;
 use super::trace::Layout;
-use super::{Findings, WORLD_LIMIT, arithmetic, effects, memory, races, wrap};
+use super::{Findings, WORLD_LIMIT, arithmetic, effects, memory, races, scopes, wrap};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
@@ -74,8 +74,11 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
         return;
     }
     let (traces, rects) = memory::join(traces);
+    let alike_after = if uniform.is_some() { 1 } else { period };
+    epochs::lag(&layout, &traces, alike_after, found);
     let Some(run) = Machine::new(&layout, &traces, found).run() else { return };
     let history = History::new(layout.slot_count(), &run.raises);
+    scopes::check(&layout, &traces, &history, found);
     let mut drift = Findings::default();
     epochs::drift(
         &layout,

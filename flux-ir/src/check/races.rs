@@ -12,7 +12,7 @@ use super::machine::Raise;
 use super::memory::{Access, Memory};
 use super::report::Report;
 use super::trace::{Act, Actor, ActorTrace, Layout, Proxy};
-use crate::program::{BufferKind, Completion, Engine, Op, Scope, Stmt, ValueId};
+use crate::program::{BufferKind, Completion, Engine, Op, Stmt, ValueId};
 
 /// Questions about the order of two steps that the check of one rank may ask: seconds. Shipped
 /// operators ask a few for each tile.
@@ -241,7 +241,6 @@ impl<'p> Walk<'_, 'p, '_> {
         self.asked += raises.len() as u64;
         for raise in raises {
             if self.known.learn(self.scene.layout, raise) {
-                self.meet(raise);
                 self.learned.push(raise.actor);
                 self.since_fence.push(raise.actor);
             }
@@ -251,35 +250,6 @@ impl<'p> Walk<'_, 'p, '_> {
     fn me_at(&self) -> Access {
         let Me { actor, stamp, epoch, time, number, .. } = self.me;
         Access { time, ..Access::point(actor, stamp, epoch, number) }
-    }
-
-    /// Whether the scopes of a raise and of the wait at hand reach each other.
-    fn meet(&mut self, raise: &Raise) {
-        let layout = self.scene.layout;
-        let raiser = layout.actor(raise.actor);
-        let needed = if raise.actor == self.me.actor {
-            Scope::Cta
-        } else if raiser.rank != self.me.rank
-            || self.me.on_copy_engine
-            || raiser.engine == Engine::CopyEngine
-        {
-            Scope::Sys
-        } else {
-            Scope::Gpu
-        };
-        let by = self.scene.traces[raise.actor as usize].steps[raise.stamp as usize - 1];
-        let (wait, raised) = (self.stmt(), layout.stmt(by));
-        let (Op::Wait { scope: waits, .. }, Op::Signal { scope: raises, .. }) =
-            (&wait.op, &raised.op)
-        else {
-            return;
-        };
-        if *waits < needed {
-            self.report.scope(wait, *waits, needed, self.me_at(), raise);
-        }
-        if *raises < needed {
-            self.report.scope(raised, *raises, needed, self.me_at(), raise);
-        }
     }
 
     /// A raise beyond what a wait stands for comes only behind all of that, or behind the wait:

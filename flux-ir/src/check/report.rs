@@ -221,36 +221,6 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
         });
     }
 
-    /// A scope that does not reach who is at the other end.
-    pub(super) fn scope(
-        &mut self,
-        stmt: &'p Stmt,
-        scope: Scope,
-        needed: Scope,
-        wait: Access,
-        raise: &Raise,
-    ) {
-        let (waits, raises) = (self.layout.name(wait.actor), self.layout.name(raise.actor));
-        let (what, other) = match &stmt.op {
-            Op::Wait { .. } => ("waits", self.raise_stmt(raise)),
-            _ => ("signals", Some(self.stmt(wait.number))),
-        };
-        let message = format!(
-            "{} {what} at scope {}, expected {}: {raises} raises `{}`, {waits} waits for it",
-            if what == "waits" { &waits } else { &raises },
-            scope.name(),
-            needed.name(),
-            self.layout.slot_name(raise.slot)
-        );
-        self.say(Rule::ScopeTooNarrow, stmt, wait.epoch, message, |diagnostic| {
-            let diagnostic = match other {
-                Some(other) => diagnostic.note(other.span, "the other end"),
-                None => diagnostic,
-            };
-            diagnostic.help(format!("write `scope {}`", needed.name()))
-        });
-    }
-
     /// The statement of a raise is the only one of its slot and actor that the caller knows; it is
     /// named where the array has one raise alone.
     fn raise_stmt(&self, raise: &Raise) -> Option<&'p Stmt> {
@@ -356,4 +326,35 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
             diagnostic.help("raise a signal of that rank behind the put, `after performed`")
         });
     }
+}
+
+/// A scope that does not reach who is at the other end: actor and statement of both.
+pub(super) fn scope(
+    layout: &Layout<'_>,
+    slot: u32,
+    (actor, number): (u32, u32),
+    (other, other_number): (u32, u32),
+    has: Scope,
+    needed: Scope,
+    found: &mut Findings,
+) {
+    let (stmt, other_stmt) = (layout.stmts[number as usize], layout.stmts[other_number as usize]);
+    found.once(Rule::ScopeTooNarrow, stmt, || {
+        let (does, others) = match &stmt.op {
+            Op::Wait { .. } => ("waits for", "raises it"),
+            _ => ("raises", "waits for it"),
+        };
+        let message = format!(
+            "{} {does} `{}` at scope {}, expected {}: {} {others}",
+            layout.name(actor),
+            layout.slot_name(slot),
+            has.name(),
+            needed.name(),
+            layout.name(other)
+        );
+        Diagnostic::new(Rule::ScopeTooNarrow, stmt.span, message)
+            .note(other_stmt.span, "the other end")
+            .note(Span::UNKNOWN, describe(layout.launch))
+            .help(format!("write `scope {}`", needed.name()))
+    });
 }

@@ -37,7 +37,7 @@ program @gather_push for host {
       let %m1 = min(%m0 + 8, M) @37:7
       let %n0 = %n * 8 @38:7
       let %n1 = min(%n0 + 8, N) @39:7
-      wait %arrived[%first..%last] >= epoch scope gpu @40:7 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits at scope gpu, expected sys: rank 0, the copy engine of `push` raises `%arrived[0]`, rank 0, cta 0 of `gemm` waits for it
+      wait %arrived[%first..%last] >= epoch scope gpu @40:7 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits for `%arrived[0]` at scope gpu, expected sys: rank 0, the copy engine of `push` raises it
       fence proxy.async @41:7
       mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @42:7
       store %c[%m0..%m1, %n0..%n1] <- %e0 @43:7

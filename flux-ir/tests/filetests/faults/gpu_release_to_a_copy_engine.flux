@@ -32,7 +32,7 @@ program @gemm_gather_gemm for host {
       if %lo < %hi { @32:7
         mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @33:9
         store %h[%lo..%hi, %n0..%n1] <- %e0 @34:9
-        signal %made[%m] += 1 scope gpu after performed @35:9 ; error[scope-too-narrow]: rank 0, cta 0 of `up` signals at scope gpu, expected sys: rank 0, cta 0 of `up` raises `%made[0]`, rank 0, the copy engine of `gather` waits for it
+        signal %made[%m] += 1 scope gpu after performed @35:9 ; error[scope-too-narrow]: rank 0, cta 0 of `up` raises `%made[0]` at scope gpu, expected sys: rank 0, the copy engine of `gather` waits for it
       }
     }
   }

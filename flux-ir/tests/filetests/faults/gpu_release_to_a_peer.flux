@@ -30,7 +30,7 @@ program @scatter_push for host {
       for %o in %m0 / %S..(%m1 - 1) / %S + 1 { @30:7
         if %o != rank { @31:9
           store peer(%o).%partial{epoch % 2, rank}[max(%o * %S, %m0)..min(%o * %S + %S, %m1), %n0..%n1] <- %e0 @32:11
-          signal peer(%o).%landed[rank * %T + %m * %NT + %n] += 8 scope gpu after performed @33:11 ; error[scope-too-narrow]: rank 1, cta 0 of `gemm` signals at scope gpu, expected sys: rank 1, cta 0 of `gemm` raises `%landed[1]`, rank 0, cta 0 of `gemm` waits for it
+          signal peer(%o).%landed[rank * %T + %m * %NT + %n] += 8 scope gpu after performed @33:11 ; error[scope-too-narrow]: rank 1, cta 0 of `gemm` raises `%landed[1]` at scope gpu, expected sys: rank 0, cta 0 of `gemm` waits for it
         }
       }
       let %lo = max(rank * %S, %m0) @36:7

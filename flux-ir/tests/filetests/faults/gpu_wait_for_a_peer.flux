@@ -32,7 +32,7 @@ program @reduce_push for host {
       }
       for %s in 0..world { @33:7
         if %s != rank { @34:9
-          wait %landed[%s * %T + %m * %NT + %n] >= epoch scope gpu @35:11 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits at scope gpu, expected sys: rank 1, cta 0 of `gemm` raises `%landed[1]`, rank 0, cta 0 of `gemm` waits for it
+          wait %landed[%s * %T + %m * %NT + %n] >= epoch scope gpu @35:11 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits for `%landed[1]` at scope gpu, expected sys: rank 1, cta 0 of `gemm` raises it
         }
       }
       sum %i own %e0 from %partial{epoch % 2, %i}[%m0..%m1, %n0..%n1] @38:7

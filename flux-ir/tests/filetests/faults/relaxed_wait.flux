@@ -38,7 +38,7 @@ program @gather_barrier for host {
       let %n0 = %n * 8 @38:7
       let %n1 = min(%n0 + 8, N) @39:7
       for %s in %first..%last { @40:7
-        wait %arrived[%s] >= epoch scope cta @41:9 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits at scope cta, expected sys: rank 0, the copy engine of `push` raises `%arrived[0]`, rank 0, cta 0 of `gemm` waits for it
+        wait %arrived[%s] >= epoch scope cta @41:9 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits for `%arrived[0]` at scope cta, expected sys: rank 0, the copy engine of `push` raises it
       }
       fence proxy.async @43:7
       mainloop %a_all[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @44:7

@@ -22,7 +22,7 @@ program @fill for host {
       let %m1 = min(%m0 + 8, M) @22:7
       let %n0 = %n * 8 @23:7
       let %n1 = min(%n0 + 8, N) @24:7
-      wait %filled[0] >= epoch scope gpu @25:7 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits at scope gpu, expected sys: rank 0, the copy engine of `fill` raises `%filled[0]`, rank 0, cta 0 of `gemm` waits for it
+      wait %filled[0] >= epoch scope gpu @25:7 ; error[scope-too-narrow]: rank 0, cta 0 of `gemm` waits for `%filled[0]` at scope gpu, expected sys: rank 0, the copy engine of `fill` raises it
       fence proxy.async @26:7
       mainloop %x[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @27:7
       store %c[%m0..%m1, %n0..%n1] <- %e0 @28:7
