@@ -17,6 +17,8 @@
 mod arith;
 mod context;
 mod count;
+#[cfg(test)]
+mod lemmas;
 mod poly;
 mod simplex;
 
@@ -222,7 +224,11 @@ struct Proving<'p> {
 impl<'p> Proving<'p> {
     fn verdict(&mut self, site: &Site<'p>) -> Verdict<'p> {
         let before = self.prover.refutations;
-        let outcome = match self.argue(site) {
+        let argued = match self.prover.fuel {
+            0 => Err(String::new()),
+            _ => self.argue(site),
+        };
+        let outcome = match argued {
             Ok(proof) => Ok(Proof { refutations: self.prover.refutations - before, ..proof }),
             Err(_) if self.prover.fuel == 0 => {
                 Err(Unproved { why: "the search for a proof ran out of steps".into() })
@@ -253,15 +259,15 @@ impl<'p> Proving<'p> {
             facts.nonneg.extend([&x - &lo, &last - &x, x.clone()]);
             Slot { x, range: Some((atom, lo, last)) }
         };
-        let mut steps = site.steps.clone();
+        let mut steps = Vec::new();
         let total = self.total(site, &slot, &facts, &mut steps)?;
         let raises = self.constant(&total.times, "the number of raises")?;
         let per_launch = self.constant(&total.per_launch, "what a launch adds")?;
         let lag = self.lag(&target, &total.per_launch)?;
         let [target, growth] = [&target, &total.per_launch].map(|p| self.prover.atoms.show(p));
         let claim = self.claim(site, &total, &growth, lag);
-        let since = if lag == 0 { "epoch".into() } else { format!("(epoch - {lag})") };
-        let text = format!("{target} = {growth} * {since}, for every epoch");
+        let since = if lag == 0 { "epoch".into() } else { format!("epoch - {lag}") };
+        let text = format!("after launch {since} the slot is at {target}, the target");
         steps.push(Step { lemma: Some(Lemma::Epochs), text });
         Ok(Proof { per_launch, raises, lag, claim, steps, refutations: 0 })
     }

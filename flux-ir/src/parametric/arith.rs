@@ -6,15 +6,16 @@
 //! | step | gives |
 //! |---|---|
 //! | definition of `q = a / b`, `b >= 1` | `a - b q >= 0`, `b q + b - 1 - a >= 0` |
-//! | definition of `v = min(a, b)`, `max(a, b)` | `a - v >= 0`, `b - v >= 0`; `v - a >= 0`, `v - b >= 0` |
+//! | definition of `v = min(a, b)` | `a - v >= 0`, `b - v >= 0` |
+//! | definition of `v = max(a, b)` | `v - a >= 0`, `v - b >= 0` |
 //! | product of facts | `p >= 0`, `q >= 0` give `p q >= 0` |
 //! | case | `p >= 0` or `-p - 1 >= 0`; a minimum or maximum is one of its operands |
-//! | refutation | multipliers that [`simplex::holds`] accepts |
+//! | refutation | multipliers that `simplex::holds` accepts |
 //!
 //! Which products and cases are tried is a matter of search and needs no trust.
 
 use super::poly::{Atom, AtomKind, Atoms, Poly};
-use super::simplex;
+use super::simplex::System;
 
 /// What holds in a context.
 #[derive(Debug, Clone, Default)]
@@ -45,8 +46,11 @@ const ATTEMPT_LIMIT: usize = 200;
 /// Products of facts in one attempt.
 const PRODUCT_LIMIT: usize = 4000;
 
-/// Row operations of all searches for one Program: a hundred times what shipped kernels take.
-const FUEL: u64 = 2_000_000_000;
+/// Row operations of all searches for one Program: twenty times what a shipped kernel takes.
+const FUEL: u64 = 500_000_000;
+
+/// What each goal costs at least.
+const GOAL_COST: u64 = 5000;
 
 /// Proves goals and keeps what holds on every launch.
 #[derive(Debug)]
@@ -76,17 +80,6 @@ impl Default for Prover {
 /// Two cases of which one holds.
 type Split = (Poly, Poly);
 
-/// What is tried.
-#[derive(Clone, Copy)]
-struct Search<'a> {
-    splits: &'a [Split],
-    factors: &'a [Poly],
-    /// Active facts before the first and from the second on are the hypothesis and the cases.
-    key: (usize, usize),
-    /// Whether definitions are multiplied, too, and hypothesis and cases once more.
-    far: bool,
-}
-
 impl Prover {
     /// A symbol that is at least `least`.
     pub(super) fn symbol(&mut self, name: &str, least: i128) -> Poly {
@@ -100,6 +93,12 @@ impl Prover {
         if !self.known.contains(&fact) {
             self.known.push(fact);
         }
+    }
+
+    /// Whether `goal >= 0` is one of the facts.
+    pub(super) fn is_given(&self, goal: &Poly, facts: &Facts) -> bool {
+        let trivial = goal.as_int().is_some_and(|value| value >= 0);
+        trivial || facts.nonneg.contains(goal) || self.known.contains(goal)
     }
 
     /// Whether `goal >= 0` follows from `facts`.
@@ -127,7 +126,7 @@ impl Prover {
     pub(super) fn quotient(&mut self, a: Poly, b: Poly) -> Result<Poly, String> {
         let positive = &b - &Poly::int(1);
         if !self.known.contains(&positive) {
-            if !self.prove(&positive, &Facts::default()) {
+            if !self.prove(&positive, &Facts::default()) && !self.prove_product(&positive) {
                 return Err(format!("the divisor {} may be 0", self.atoms.show(&b)));
             }
             if b.as_int().is_none() {
@@ -135,6 +134,20 @@ impl Prover {
             }
         }
         Ok(self.atoms.quotient(a, b))
+    }
+
+    /// [`Prover::prove`] on every launch, for a product of what is positive.
+    fn prove_product(&mut self, goal: &Poly) -> bool {
+        let mut facts = Facts::default();
+        for atom in self.atoms.closure([goal]) {
+            let atom = Poly::atom(atom);
+            let positive = &atom - &Poly::int(1);
+            if self.prove(&positive, &Facts::default()) {
+                facts.nonneg.push(positive);
+                facts.factors.push(atom);
+            }
+        }
+        self.prove(goal, &facts)
     }
 
     /// Adds to `facts` that each atom of `poly` is at least 0 where that can be shown; products
@@ -179,17 +192,40 @@ impl Prover {
         let atoms = near.iter().rev().copied().chain(far);
         splits.extend(atoms.filter_map(|atom| self.operands(atom)));
         splits.reverse();
-        let mut active = hypothesis;
-        let own = active.len();
-        active.extend_from_slice(&facts.nonneg);
-        let key = (own, active.len());
-        let near = Search { splits: &splits, factors: &facts.factors, key, far: false };
-        let far = Search { far: true, ..near };
-        let stages = if facts.cases.is_empty() { vec![near] } else { vec![near, far] };
-        stages.iter().any(|search| {
+        self.fuel = self.fuel.saturating_sub(GOAL_COST);
+        if self.fuel == 0 {
+            return false;
+        }
+        let mut plain = self.plain(facts, &hypothesis);
+        if plain.system.is_refuted(&mut self.fuel) {
+            self.refutations += 1;
+            return true;
+        }
+        [false, true].into_iter().filter(|far| !far || !facts.cases.is_empty()).any(|far| {
             self.attempts = ATTEMPT_LIMIT;
-            self.refute_cases(&mut active, search)
+            plain.far = far;
+            let mut search = plain.clone();
+            search.scale_all(facts, &hypothesis);
+            self.refute_cases(&mut search, &splits)
         })
+    }
+
+    /// Collects what a refutation may use, without products.
+    fn plain(&self, facts: &Facts, hypothesis: &[Poly]) -> Search {
+        let mut system = System::default();
+        for fact in self.known.iter().chain(hypothesis).chain(&facts.nonneg) {
+            system.push(fact.clone());
+        }
+        let mut divisors = facts.factors.clone();
+        let mut definitions = Vec::new();
+        for atom in self.atoms.closure(system.facts()) {
+            self.define(atom, &mut definitions, &mut divisors);
+        }
+        for definition in &definitions {
+            system.push(definition.clone());
+        }
+        let signs = system.facts().iter().filter_map(at_least_zero).collect();
+        Search { system, definitions, divisors, far: false, signs }
     }
 
     /// A minimum or maximum is one of its operands.
@@ -202,54 +238,25 @@ impl Prover {
         }
     }
 
-    /// Refutes `active` in all cases, the last split first.
-    fn refute_cases(&mut self, active: &mut Vec<Poly>, search: &Search<'_>) -> bool {
+    /// Refutes the facts of `search` in all cases, the last split first.
+    fn refute_cases(&mut self, search: &mut Search, splits: &[Split]) -> bool {
         if self.attempts == 0 || self.fuel == 0 {
             return false;
         }
         self.attempts -= 1;
-        if self.refute_here(active, search) {
+        if search.system.is_refuted(&mut self.fuel) {
+            self.refutations += 1;
             return true;
         }
-        let Some(((first, second), splits)) = search.splits.split_last() else { return false };
-        let rest = Search { splits, ..*search };
+        let Some(((first, second), splits)) = splits.split_last() else { return false };
+        let len = search.system.facts().len();
         [first, second].into_iter().all(|case| {
-            active.push(case.clone());
-            let refuted = self.refute_cases(active, &rest);
-            active.pop();
+            search.system.push(case.clone());
+            search.scale(std::slice::from_ref(case), search.far);
+            let refuted = self.refute_cases(search, splits);
+            search.system.truncate(len);
             refuted
         })
-    }
-
-    /// Refutes the known facts, `active`, the definitions of all atoms and some products.
-    fn refute_here(&mut self, active: &[Poly], search: &Search<'_>) -> bool {
-        let mut facts: Vec<Poly> = self.known.iter().chain(active).cloned().collect();
-        let atoms = self.atoms.closure(&facts);
-        let mut divisors = search.factors.to_vec();
-        let first_definition = facts.len();
-        for &atom in &atoms {
-            self.define(atom, &mut facts, &mut divisors);
-        }
-        if self.refuted(&facts) {
-            return true;
-        }
-        let defined = facts.len() - first_definition;
-        if divisors.len() * (active.len() + defined) > PRODUCT_LIMIT {
-            return false;
-        }
-        let products = |p: &Poly| divisors.iter().filter_map(|d| p.times(d)).collect::<Vec<_>>();
-        let mut scaled: Vec<Poly> = active.iter().flat_map(products).collect();
-        if search.far {
-            let (own, cases) = search.key;
-            scaled.extend(facts[first_definition..].iter().flat_map(products));
-            let key = active[..own].iter().chain(&active[cases..]);
-            scaled.extend(key.flat_map(products).flat_map(|p| products(&p)));
-        }
-        facts.extend(scaled);
-        facts.sort_unstable();
-        facts.dedup();
-        self.products_of_signs(&mut facts);
-        self.refuted(&facts)
     }
 
     /// The facts that define `atom`, and its divisor where that is no number.
@@ -269,22 +276,52 @@ impl Prover {
             }
         }
     }
+}
 
-    /// A monomial whose atoms are all at least 0 is so, too.
-    fn products_of_signs(&self, facts: &mut Vec<Poly>) {
-        let nonneg: Vec<Atom> = facts.iter().filter_map(at_least_zero).collect();
-        let mut monomials: Vec<_> = facts.iter().flat_map(|p| p.terms().map(|(m, _)| m)).collect();
-        monomials.sort_unstable();
-        monomials.dedup();
-        monomials.retain(|m| m.degree() > 1 && m.atoms().all(|atom| nonneg.contains(&atom)));
-        facts.extend(monomials.into_iter().map(|m| Poly::term(1, m)));
+/// What a refutation may use.
+#[derive(Clone)]
+struct Search {
+    /// Facts, the cases at hand, definitions of all atoms, and products.
+    system: System,
+    definitions: Vec<Poly>,
+    /// Each is at least 0.
+    divisors: Vec<Poly>,
+    /// Whether definitions are multiplied, too, and hypothesis and cases once more.
+    far: bool,
+    /// Atoms that are at least 0.
+    signs: Vec<Atom>,
+}
+
+impl Search {
+    /// Adds products of hypothesis, facts and, far off, definitions.
+    fn scale_all(&mut self, facts: &Facts, hypothesis: &[Poly]) {
+        let definitions = if self.far { self.definitions.clone() } else { Vec::new() };
+        let many = facts.nonneg.len() + definitions.len() + hypothesis.len();
+        if self.divisors.len() * many <= PRODUCT_LIMIT {
+            self.scale(hypothesis, self.far);
+            self.scale(&facts.nonneg, false);
+            self.scale(&definitions, false);
+        }
     }
 
-    fn refuted(&mut self, facts: &[Poly]) -> bool {
-        let refutation = simplex::refute(facts, &mut self.fuel);
-        let holds = refutation.is_some_and(|refutation| simplex::holds(facts, &refutation));
-        self.refutations += usize::from(holds);
-        holds
+    /// Adds products of facts with divisors, and `again` of these with divisors.
+    fn scale(&mut self, facts: &[Poly], again: bool) {
+        let products = |facts: &[Poly]| -> Vec<Poly> {
+            let pairs = facts.iter().flat_map(|fact| self.divisors.iter().map(move |d| (fact, d)));
+            pairs.filter_map(|(fact, divisor)| fact.times(divisor)).collect()
+        };
+        let mut scaled = products(facts);
+        if again {
+            scaled.extend(products(&scaled));
+        }
+        // A monomial whose atoms are all at least 0 is so, too.
+        let monomials = facts.iter().chain(&scaled).flat_map(|p| p.terms().map(|(m, _)| m));
+        let mut monomials: Vec<_> = monomials.filter(|m| m.degree() > 1).collect();
+        monomials.retain(|m| m.atoms().all(|atom| self.signs.contains(&atom)));
+        scaled.extend(monomials.into_iter().map(|m| Poly::term(1, m)));
+        scaled.sort_unstable();
+        scaled.dedup();
+        scaled.into_iter().for_each(|fact| self.system.push(fact));
     }
 }
 

@@ -53,6 +53,8 @@ struct Raise<'a> {
     facts: Facts,
     unknown: Vec<Atom>,
     solution: Solution,
+    /// Variables that [`Lemma::Rotation`] solved.
+    rotated: Vec<Atom>,
     steps: Vec<Step>,
 }
 
@@ -70,6 +72,7 @@ impl Argument<'_> {
             facts: site.facts(),
             unknown: site.bounds.iter().map(|bound| bound.atom).collect(),
             solution: Solution::new(),
+            rotated: Vec::new(),
             steps: site.steps.clone(),
         };
         self.stays_in_range(&mut raise)?;
@@ -177,6 +180,7 @@ impl Argument<'_> {
         let name = self.show(&Poly::atom(atom));
         let text = format!("{name} = {}, {why}", self.show(&value));
         raise.steps.push(Step { lemma: Some(lemma), text });
+        self.prover.atoms.alias(&value, name);
         raise.unknown.retain(|&unknown| unknown != atom);
         raise.solution.insert(atom, value);
     }
@@ -249,6 +253,7 @@ impl Argument<'_> {
                     self.show(&target)
                 );
                 self.settle(raise, atom, value, Lemma::Rotation, text);
+                raise.rotated.push(atom);
                 return Ok(true);
             }
         }
@@ -401,15 +406,15 @@ impl Argument<'_> {
     fn exists(&mut self, raise: &mut Raise<'_>, residual: &[Poly]) -> Result<bool, String> {
         let mut goals = Vec::new();
         for bound in &raise.site.bounds {
-            if let Some(value) = raise.solution.get(&bound.atom).cloned() {
-                let (from, to) = (self.put(raise, &bound.from)?, self.put(raise, &bound.to)?);
-                let text = [&from, &value, &to].map(|poly| self.show(poly));
-                goals.push((
-                    Goal::AtMost(from, value.clone()),
-                    format!("{} <= {}", text[0], text[1]),
-                ));
-                goals.push((Goal::Less(value, to), format!("{} < {}", text[1], text[2])));
-            }
+            let Some(value) = raise.solution.get(&bound.atom).cloned() else { continue };
+            let (from, to) = (self.put(raise, &bound.from)?, self.put(raise, &bound.to)?);
+            let [low, shown, high] = [&from, &value, &to].map(|poly| self.show(poly));
+            // Where the range is whole, the solution says that it is within.
+            let whole = raise.rotated.contains(&bound.atom) && from.is_zero();
+            let text = |text: String| if whole { String::new() } else { text };
+            let below = text(format!("{low} <= {shown}"));
+            goals.push((Goal::AtMost(from, value.clone()), below));
+            goals.push((Goal::Less(value, to), text(format!("{shown} < {high}"))));
         }
         for guard in &raise.site.guards {
             let (Guard::Equal(a, b) | Guard::Unequal(a, b) | Guard::Less(a, b)) = guard;
@@ -432,7 +437,7 @@ impl Argument<'_> {
                 self.prover.note_signs(poly, &mut facts);
             }
             if goal.holds(self.prover, &facts) {
-                if !goal.is_plain() {
+                if !text.is_empty() && !goal.is_given(self.prover, &self.facts) {
                     shown.push(text);
                 }
             } else if goal.fails(self.prover, &facts) {
@@ -469,10 +474,14 @@ impl Goal {
         [a, b]
     }
 
-    /// Whether it says nothing: `0 <= 0`.
-    fn is_plain(&self) -> bool {
-        let [a, b] = self.sides();
-        a == b
+    /// Whether it needs no argument.
+    fn is_given(&self, prover: &Prover, facts: &Facts) -> bool {
+        match self {
+            Goal::AtMost(a, b) => prover.is_given(&(b - a), facts),
+            Goal::Less(a, b) => prover.is_given(&below(a, b), facts),
+            Goal::Equal(a, b) => a == b,
+            Goal::Unequal(..) => false,
+        }
     }
 
     fn holds(&self, prover: &mut Prover, facts: &Facts) -> bool {

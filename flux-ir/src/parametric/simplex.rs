@@ -1,12 +1,12 @@
 //! Linear arithmetic: shows that facts contradict each other.
 //!
 //! A **refutation** of facts `f_i >= 0` is a choice of multipliers `l_i >= 0` for which
-//! `sum l_i * f_i` is a negative number (every monomial cancels). [`refute`] searches one by the
-//! simplex method, each monomial being a variable of its own; [`holds`] is all that has to be
-//! trusted.
+//! `sum l_i * f_i` is a negative number (every monomial cancels). [`System::refute`] searches one
+//! by the simplex method, each monomial being a variable of its own; [`holds`] is all that has to
+//! be trusted.
 
 use super::poly::{Monomial, Poly};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Multipliers of facts, by their index.
 pub(super) type Refutation = Vec<(usize, i128)>;
@@ -32,40 +32,66 @@ pub(super) fn holds(facts: &[Poly], refutation: &Refutation) -> bool {
     constant < 0 && sum.values().all(|&total| total == 0)
 }
 
-/// Searches a refutation of `facts`, and takes what the search costs from `fuel`.
-pub(super) fn refute(facts: &[Poly], fuel: &mut u64) -> Option<Refutation> {
-    burn(fuel, 16 * facts.len())?;
-    let mut monomials: Vec<Monomial> =
-        facts.iter().flat_map(|fact| fact.terms().map(|(monomial, _)| monomial)).collect();
-    monomials.sort_unstable();
-    monomials.dedup();
-    monomials.retain(|monomial| !monomial.is_one());
-    // A fact as (column, coefficient); the constant has no column.
-    let sparse = facts.iter().map(|fact| {
+/// Facts, and their monomials numbered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct System {
+    facts: Vec<Poly>,
+    /// Each fact as (number of a monomial, coefficient), without its constant.
+    sparse: Vec<Vec<(usize, i128)>>,
+    /// Only looked up, never iterated.
+    numbers: HashMap<Monomial, usize>,
+}
+
+impl System {
+    pub(super) fn push(&mut self, fact: Poly) {
         let terms = fact.terms().filter(|(monomial, _)| !monomial.is_one());
-        let column = |monomial| monomials.binary_search(&monomial).unwrap_or(usize::MAX);
-        terms.map(|(monomial, coefficient)| (column(monomial), coefficient)).collect()
-    });
-    let sparse: Vec<Vec<(usize, i128)>> = sparse.collect();
-    let kept = cancelling(&sparse, monomials.len());
-    let mut columns: Vec<usize> =
-        kept.iter().flat_map(|&index| sparse[index].iter().map(|(column, _)| *column)).collect();
-    columns.sort_unstable();
-    columns.dedup();
-    let width = columns.len();
-    let rows = kept.iter().enumerate().map(|(row, &index)| {
-        let mut factors = vec![0; width];
-        for (column, coefficient) in &sparse[index] {
-            if let Ok(at) = columns.binary_search(column) {
-                factors[at] = *coefficient;
+        let sparse = terms.map(|(monomial, coefficient)| {
+            let next = self.numbers.len();
+            (*self.numbers.entry(monomial).or_insert(next), coefficient)
+        });
+        self.sparse.push(sparse.collect());
+        self.facts.push(fact);
+    }
+
+    pub(super) fn facts(&self) -> &[Poly] {
+        &self.facts
+    }
+
+    /// Drops every fact but the first `len`.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.facts.truncate(len);
+        self.sparse.truncate(len);
+    }
+
+    /// Whether a refutation is found, and holds. Takes what the search costs from `fuel`.
+    pub(super) fn is_refuted(&self, fuel: &mut u64) -> bool {
+        self.refute(fuel).is_some_and(|refutation| holds(&self.facts, &refutation))
+    }
+
+    /// Searches a refutation.
+    fn refute(&self, fuel: &mut u64) -> Option<Refutation> {
+        burn(fuel, 16 * self.facts.len())?;
+        let kept = cancelling(&self.sparse, self.numbers.len());
+        // The columns of the monomials that are left.
+        let (mut columns, mut width) = (vec![usize::MAX; self.numbers.len()], 0);
+        for &(number, _) in kept.iter().flat_map(|&index| &self.sparse[index]) {
+            if columns[number] == usize::MAX {
+                columns[number] = width;
+                width += 1;
             }
         }
-        Row { var: width + row, scale: 1, factors, constant: facts[index].constant() }
-    });
-    let mut dictionary =
-        Dictionary { monomials: width, nonbasic: (0..width).collect(), rows: rows.collect() };
-    let multipliers = dictionary.conflict(fuel)?;
-    Some(multipliers.into_iter().map(|(slack, by)| (kept[slack - width], by)).collect())
+        let rows = kept.iter().enumerate().map(|(row, &index)| {
+            let mut factors = vec![0; width];
+            for &(number, coefficient) in &self.sparse[index] {
+                factors[columns[number]] = coefficient;
+            }
+            Row { var: width + row, scale: 1, factors, constant: self.facts[index].constant() }
+        });
+        let mut dictionary =
+            Dictionary { monomials: width, nonbasic: (0..width).collect(), rows: rows.collect() };
+        let multipliers = dictionary.conflict(fuel)?;
+        Some(multipliers.into_iter().map(|(slack, by)| (kept[slack - width], by)).collect())
+    }
 }
 
 /// Takes `cost` from `fuel`; `None` where it runs out.
@@ -198,14 +224,20 @@ fn gcd(a: i128, b: i128) -> i128 {
 mod tests {
     use super::*;
 
+    fn refute(facts: &[Poly]) -> Option<Refutation> {
+        let mut system = System::default();
+        facts.iter().for_each(|fact| system.push(fact.clone()));
+        system.refute(&mut u64::MAX.clone())
+    }
+
     #[test]
     fn a_chain_of_bounds_is_refuted_and_a_consistent_one_is_not() {
         let [x, y] = [0, 1].map(Poly::atom);
         let facts = [&x - &y, &y.scale(2) - &Poly::int(6), &Poly::int(2) - &x];
-        let refutation = refute(&facts, &mut u64::MAX.clone()).expect("x >= y >= 3 and x <= 2");
+        let refutation = refute(&facts).expect("x >= y >= 3 and x <= 2");
         assert!(holds(&facts, &refutation));
         assert!(!holds(&facts[..2], &refutation), "the third fact is needed");
-        assert!(refute(&facts[..2], &mut u64::MAX.clone()).is_none());
+        assert!(refute(&facts[..2]).is_none());
     }
 
     #[test]
@@ -237,7 +269,7 @@ mod tests {
                     })
                 })
             });
-            let refutation = refute(&facts, &mut u64::MAX.clone());
+            let refutation = refute(&facts);
             assert_eq!(refutation.is_none(), satisfied, "{facts:?}");
             assert!(refutation.is_none_or(|r| holds(&facts, &r)));
         }

@@ -17,8 +17,7 @@ struct Reached {
 }
 
 /// A slot that a wait waits for, with its target.
-struct Waited<'p> {
-    stmt: &'p Stmt,
+struct Waited {
     signal: SignalId,
     rank: u32,
     slot: u32,
@@ -29,7 +28,8 @@ struct Waited<'p> {
 /// Every wait and every raise of [`EPOCHS`] launches on all ranks.
 pub(crate) struct Walked<'p> {
     views: Vec<RankView<'p>>,
-    waited: Vec<Waited<'p>>,
+    /// By statement.
+    waited: Vec<(&'p Stmt, Vec<Waited>)>,
     /// By epoch, array, rank and slot.
     reached: Vec<Vec<Vec<Vec<Reached>>>>,
     /// Events, raises and waited slots together.
@@ -80,8 +80,8 @@ impl<'p> Walked<'p> {
                 Action::Wait { signal, slots, target, .. } => {
                     for slot in slots {
                         self.events += 1;
-                        let stmt = event.stmt;
-                        self.waited.push(Waited { stmt, signal, rank, slot, epoch, target });
+                        let waited = Waited { signal, rank, slot, epoch, target };
+                        self.waited_by(event.stmt).push(waited);
                         if self.events > limit {
                             return None;
                         }
@@ -110,9 +110,18 @@ impl<'p> Walked<'p> {
         Some(())
     }
 
+    fn waited_by(&mut self, stmt: &'p Stmt) -> &mut Vec<Waited> {
+        let known = self.waited.iter().position(|(known, _)| std::ptr::eq(*known, stmt));
+        let at = known.unwrap_or_else(|| {
+            self.waited.push((stmt, Vec::new()));
+            self.waited.len() - 1
+        });
+        &mut self.waited[at].1
+    }
+
     /// Slots that were waited for.
     pub(crate) fn waits(&self) -> u64 {
-        self.waited.len() as u64
+        self.waited.iter().map(|(_, waited)| waited.len() as u64).sum()
     }
 
     /// Compares every wait with its verdict.
@@ -129,7 +138,8 @@ impl<'p> Walked<'p> {
         let Some(view) = self.views.first() else { return Ok(()) };
         let raises = view.constant(&proof.raises);
         let per_launch = view.constant(&proof.per_launch);
-        for waited in self.waited.iter().filter(|waited| std::ptr::eq(waited.stmt, verdict.wait)) {
+        let of_wait = self.waited.iter().filter(|(stmt, _)| std::ptr::eq(*stmt, verdict.wait));
+        for waited in of_wait.flat_map(|(_, waited)| waited) {
             let Waited { signal, rank, slot, epoch, target, .. } = waited;
             let at = format!("rank {rank}, slot {slot}, epoch {epoch}, {:?}", view.launch);
             let lag = i64::from(proof.lag);
