@@ -347,6 +347,49 @@ proptest! {
     }
 }
 
+/// What is wrong with a protocol is said at the user's `wait`, `gemm` or `reduce`, with notes at the
+/// other places: here of kernels whose lowering has lost something.
+#[test]
+fn races_are_reported_at_the_tokens_of_the_kernel() {
+    let (gather, scatter) = (lowered("ag_gemm_gelu", &small()), lowered("gemm_rs", &small()));
+    let span_of = |program: &Program, wanted: fn(&Op) -> bool| {
+        let stmt = program.statements().find(|stmt| wanted(&stmt.op)).expect("it is there");
+        assert!(stmt.span.is_known());
+        stmt.span
+    };
+    let wait = span_of(&gather, |op| matches!(op, Op::Wait { .. }));
+    let gemm = span_of(&gather, |op| matches!(op, Op::Mainloop { .. }));
+    let sum = span_of(&scatter, |op| matches!(op, Op::Sum { .. }));
+    let without = |program: &Program, wanted: fn(&Op) -> bool| {
+        edited(program, |body, index| {
+            let found = wanted(&body[index].op);
+            if found {
+                body.remove(index);
+            }
+            found
+        })
+    };
+    let fence = |op: &Op| matches!(op, Op::FenceProxyAsync);
+    let any_wait = |op: &Op| matches!(op, Op::Wait { .. });
+    for (programs, rule, token, other) in [
+        (without(&gather, fence), Rule::MissingProxyFence, gemm, wait),
+        (without(&gather, any_wait), Rule::ReadBeforeArrival, gemm, wait),
+        (without(&scatter, any_wait), Rule::ReadBeforeArrival, sum, sum),
+        (without(&gather, any_wait), Rule::OverwriteBeforeRead, wait, gemm),
+    ] {
+        let found: Vec<_> = programs
+            .into_iter()
+            .filter_map(|program| check::verify(program).err())
+            .flat_map(|found| found.0)
+            .filter(|diagnostic| diagnostic.rule == rule)
+            .collect();
+        let at_token = found.iter().find(|diagnostic| diagnostic.span == token);
+        let diagnostic = at_token.unwrap_or_else(|| panic!("no {rule} at {token}: {found:?}"));
+        assert!(diagnostic.notes.iter().any(|(span, _)| *span == other), "{diagnostic}");
+        assert!(diagnostic.help.is_some(), "{diagnostic}");
+    }
+}
+
 #[test]
 fn agents_of_a_lowered_kernel_keep_to_their_engines() {
     let program = lowered("ag_gemm_rs_gated", &small());
