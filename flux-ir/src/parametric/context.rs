@@ -432,6 +432,9 @@ impl<'p> Walk<'_, 'p> {
             let Some(cta) = cta.filter(|_| shares) else {
                 return Err(format!("{name} runs by {}", self.prover.atoms.show(&step)));
             };
+            if self.prover.atoms.mentions(&to, &[cta]) {
+                return Err(format!("the end of the loop of {name} depends on cta"));
+            }
             self.forget(scope, cta, &format!("cta inside the loop of {name}"))?;
             scope.cta = Err(format!("cta is used inside the loop of {name}"));
             let all = self.prover.atoms.show(&to);

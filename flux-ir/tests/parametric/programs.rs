@@ -131,6 +131,7 @@ fn what_is_not_proved_says_why() {
         ("gemm_rs", "_landed[rank", "_landed[1 + rank", "%m * %NT + %n"),
         ("gemm_rs", "in cta..%T step ctas", "in cta..%T - 1 step ctas", "not over all tiles"),
         ("gemm_rs", "in cta..%T step ctas", "in cta..%T step 2", "%t runs by 2"),
+        ("gemm_rs", "in cta..%T step ctas", "in cta..%T + cta step ctas", "depends on cta"),
         ("gemm_rs", "if %o != rank", "if %o < rank", "is not shown"),
         ("gemm_rs", "if %lo < %hi", "if %lo < %hi + 1", "is not shown"),
         ("gemm_rs", "%free[rank] = epoch", "%free[rank] = 2 * epoch", "a launch adds 2"),
