@@ -32,8 +32,8 @@
 //! * and always the same one ([`Rule::OverwriteBeforeRead`]),
 //! * a write follows always the same write ([`Rule::UnorderedWrites`]),
 //! * the raises that make a signal reach the target of a wait are always the same, and exactly as
-//!   much as the target ([`Rule::CountNotExact`]), and they and the wait reach each other
-//!   ([`Rule::ScopeTooNarrow`]),
+//!   much as the target ([`Rule::CountNotExact`]),
+//! * all raises of a signal and all waits for it reach each other ([`Rule::ScopeTooNarrow`]),
 //! * a sum finds one contribution of each other rank ([`Rule::SumNotExact`]),
 //! * and a signal is set by one actor alone, never to less ([`Rule::SignalNotMonotone`]).
 //!

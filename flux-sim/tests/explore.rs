@@ -49,6 +49,22 @@ fn shipped_kernels_are_sound_in_every_interleaving() {
     }
 }
 
+/// On the device the host does the waits of copy engines before it launches the grid.
+#[test]
+fn shipped_kernels_for_the_device_are_sound_in_every_interleaving() {
+    for (name, text) in KERNELS {
+        let kernel: Kernel = text.parse().expect("a kernel");
+        let schedule = Schedule::sm_90a().tile(128, 96, 64).chunk_rows(64);
+        let program = lower(&kernel, &schedule).expect("a Program");
+        for (world, m, n) in [(1, 129, 97), (2, 1, 1), (2, 256, 96), (3, 300, 97)] {
+            let launch = Launch { shape: Shape { m, n, k: 64 }, world, ctas: 2 };
+            let outcome = run(&program, launch, EPOCHS, &Limits::default());
+            let outcome = outcome.unwrap_or_else(|e| panic!("{name} {launch:?}: {e}"));
+            assert!(outcome.is_sound(), "{name} {launch:?}: {outcome:?}");
+        }
+    }
+}
+
 /// No order is left out, and still all lead to one end. At most 141 439 states each.
 #[test]
 fn small_launches_of_shipped_kernels_end_alike_without_reduction() {

@@ -27,7 +27,10 @@ impl<'s> Watch<'s> {
     pub(super) fn new(system: &'s System) -> Self {
         let accesses = |step: &Move| step.reads.len() + step.writes.len();
         let found = vec![UNSEEN; system.moves.iter().map(accesses).sum()];
-        Watch { system, found, ended: BTreeMap::new(), faults: BTreeSet::new(), lag: 0 }
+        let (ended, faults) = (BTreeMap::new(), BTreeSet::new());
+        let mut watch = Watch { system, found, ended, faults, lag: 0 };
+        watch.scopes();
+        watch
     }
 
     pub(super) fn has_fault(&self) -> bool {
@@ -144,7 +147,6 @@ impl<'s> Watch<'s> {
                 Some(before) if *before == done => {}
                 Some(_) => self.faults_of(Rule::CountNotExact, waits),
                 None => {
-                    self.scopes(&done, raise.slot, target);
                     self.ended.insert((raise.slot, target), done);
                 }
             }
@@ -155,21 +157,21 @@ impl<'s> Watch<'s> {
         ids.iter().for_each(|&id| self.fault_of(rule, id));
     }
 
-    /// Whether the raises that end a wait and the wait reach each other.
-    fn scopes(&mut self, done: &[bool], slot: usize, target: i64) {
+    /// Whether the raises of each signal and the waits for it reach each other: a wait may see any
+    /// of them.
+    fn scopes(&mut self) {
         let system = self.system;
-        let slot = &system.slots[slot];
-        for &wait in &slot.targets[&target] {
-            for (&(id, thread, _), _) in slot.raises.iter().zip(done).filter(|(_, done)| **done) {
-                let Some(raise) = system.moves[id].raise else { continue };
-                let waiting = system.moves[wait].thread;
-                let reach = system.threads[thread].reach(&system.threads[waiting]);
-                let scope = system.moves[wait].wait.as_ref().map_or(reach, |wait| wait.scope);
-                if raise.scope < reach {
-                    self.fault_of(Rule::ScopeTooNarrow, id);
-                }
-                if scope < reach {
-                    self.fault_of(Rule::ScopeTooNarrow, wait);
+        for slot in &system.slots {
+            for &wait in slot.targets.values().flatten() {
+                let waiting = &system.threads[system.moves[wait].thread];
+                for &(id, thread, _) in &slot.raises {
+                    let reach = system.threads[thread].reach(waiting);
+                    if system.moves[id].raise.is_some_and(|raise| raise.scope < reach) {
+                        self.fault_of(Rule::ScopeTooNarrow, id);
+                    }
+                    if system.moves[wait].wait.as_ref().is_some_and(|wait| wait.scope < reach) {
+                        self.fault_of(Rule::ScopeTooNarrow, wait);
+                    }
                 }
             }
         }
