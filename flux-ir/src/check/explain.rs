@@ -316,17 +316,24 @@ impl fmt::Display for SignalUse {
     }
 }
 
+impl Explanation<'_> {
+    /// Counts and signals, as text.
+    pub fn summary(&self) -> impl fmt::Display + '_ {
+        fmt::from_fn(|f| {
+            writeln!(f, "{}, {}", self.stage.program().name, describe(self.launch()))?;
+            write!(f, "{}", self.counts())?;
+            let signals = self.signals();
+            if !signals.is_empty() {
+                writeln!(f, "\nSignals, of all ranks and launches")?;
+            }
+            signals.iter().try_for_each(|signal| writeln!(f, "  {signal}"))
+        })
+    }
+}
+
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}, {}", self.stage.program().name, describe(self.launch()))?;
-        write!(f, "{}", self.counts())?;
-        let signals = self.signals();
-        if !signals.is_empty() {
-            writeln!(f, "\nSignals, of all ranks and launches")?;
-        }
-        for signal in signals {
-            writeln!(f, "  {signal}")?;
-        }
+        write!(f, "{}", self.summary())?;
         let traces = self.traces();
         for (index, diagnostic) in self.found.diagnostics.0.iter().enumerate() {
             writeln!(f, "\n{diagnostic}")?;

@@ -55,6 +55,12 @@ fn write(picture: &Picture, text: &mut String) -> std::fmt::Result {
         let color = if red { "red" } else { "\"#2f6f3a\"" };
         writeln!(text, "  n{from} -> n{to} [color={color}{back}];")?;
     }
+    if let Some((one, other)) = picture.clash {
+        writeln!(
+            text,
+            "  n{one} -> n{other} [color=red, style=dashed, dir=none, constraint=false, label=\"no order\"];"
+        )?;
+    }
     writeln!(text, "}}")
 }
 

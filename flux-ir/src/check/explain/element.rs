@@ -146,6 +146,10 @@ impl fmt::Display for Argument {
     }
 }
 
+/// Which of several reads is argued about: one by a peer of the writer, then by buffer, rank, row,
+/// column, reading rank and stamp.
+type Choice = (bool, u32, u32, u32, u32, u32, u32);
+
 /// A write and a read of it.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
@@ -185,7 +189,7 @@ impl<'p> Stage<'p> {
 
     /// The write and the read to argue about.
     fn pair(&self, query: &Query, epoch: u32) -> Result<(Pair, Element), QueryError> {
-        let mut best: Option<((bool, u32, u32, u32, u32, u32, u32), Pair, Element)> = None;
+        let mut best: Option<(Choice, Pair, Element)> = None;
         for rect in 0..self.memory.rects.len() as u32 {
             let region = &self.memory.rects[rect as usize];
             if query.rank.is_some_and(|rank| rank != region.rank) {
@@ -268,7 +272,7 @@ impl<'p> Stage<'p> {
         let Pair { write, read } = pair;
         let rank = self.memory.rects[read.rect as usize].rank;
         let (arrival, arrives, mut steps) = match write {
-            Some(write) => self.arrival(&write, &read),
+            Some(write) => self.arrival(&write, &read, &element),
             None => self.begin(&read, rank),
         };
         let (reuse, kept, more) = match write {
@@ -280,8 +284,31 @@ impl<'p> Stage<'p> {
         Argument { element, rank, launch: epoch, tables, holds: arrives && kept, steps }
     }
 
+    /// The reads of an element; `rect` is one that is written and holds it.
+    fn reads_of(&self, rect: u32, element: &Element) -> impl Iterator<Item = &Access> {
+        let holds = |rect: &u32| {
+            let Region { rows, cols, .. } = &self.memory.rects[*rect as usize];
+            rows.contains(&element.row) && cols.contains(&element.col)
+        };
+        self.memory.around(rect).filter(holds).flat_map(|rect| self.memory.reads(rect))
+    }
+
+    /// `the read`, or one of several of the launch.
+    fn nth_read(&self, read: &Access, written: u32, element: &Element) -> String {
+        let all = self.reads_of(written, element).filter(|other| other.epoch == read.epoch);
+        match all.count() {
+            0 | 1 => "the read".into(),
+            reads => format!("the read, one of {reads}"),
+        }
+    }
+
     /// From a write to its read.
-    fn arrival(&self, write: &Access, read: &Access) -> (Table, bool, Vec<(u32, u32)>) {
+    fn arrival(
+        &self,
+        write: &Access,
+        read: &Access,
+        element: &Element,
+    ) -> (Table, bool, Vec<(u32, u32)>) {
         let scene = self.scene();
         let proxy = self.proxy(read);
         let path = self.path_to_read(&scene, write, read, proxy);
@@ -291,8 +318,10 @@ impl<'p> Stage<'p> {
         };
         let mut rows = vec![self.row(write.actor, write.stamp, note)];
         let holds = path.is_some();
-        let reads =
-            if holds { "the read" } else { "the read: nothing says that the write is done" };
+        let mut reads = self.nth_read(read, write.rect, element);
+        if !holds {
+            reads.push_str(": nothing says that the write is done");
+        }
         rows.extend(path.iter().flat_map(|path| self.rows_of_path(path, write.stamp, read)));
         rows.push(self.row(read.actor, read.stamp, reads));
         let title = if holds { "How it arrives" } else { "It may be read before it arrives" };
@@ -385,13 +414,11 @@ impl<'p> Stage<'p> {
         let (read, next) = match next {
             Some(next) => (*read, *next),
             None => {
-                let reads = self.memory.around(read.rect).flat_map(|rect| self.memory.reads(rect));
-                let holds = |read: &&Access| {
-                    let Region { rows, cols, .. } = &self.memory.rects[read.rect as usize];
-                    rows.contains(&element.row) && cols.contains(&element.col)
-                };
-                let earlier = reads.filter(holds).filter(|read| read.epoch < write.epoch);
-                match earlier.max_by_key(|read| (read.epoch, read.moment())) {
+                let reads = self.reads_of(write.rect, element);
+                let earlier = reads.filter(|read| read.epoch < write.epoch);
+                match earlier.max_by_key(|earlier| {
+                    (earlier.epoch, earlier.actor == read.actor, earlier.moment())
+                }) {
                     Some(earlier) => (*earlier, *write),
                     None => {
                         let title = "No launch that is run writes it again";
@@ -459,9 +486,9 @@ impl<'p> Stage<'p> {
     ) -> Option<Store> {
         let actor = self.layout.bodies(self.layout.exit(view.rank, agent)).start + cta;
         let mut stamp = self.traces[actor as usize].starts[epoch as usize - 1];
-        let mut run = view.agent(agent, cta, epoch);
+        let run = view.agent(agent, cta, epoch);
         let (mut tile, mut begin) = (None, stamp);
-        while let Some(event) = run.next() {
+        for event in run {
             if tile.as_ref() != Some(&event.tile) {
                 (tile, begin) = (Some(event.tile.clone()), stamp);
             }

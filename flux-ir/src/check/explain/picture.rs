@@ -50,7 +50,7 @@ pub(super) struct Lane {
     pub(super) name: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Picture {
     pub(super) title: String,
     /// Ordered by rank.
@@ -58,6 +58,8 @@ pub(super) struct Picture {
     pub(super) boxes: Vec<Node>,
     /// From and to which box, and whether it is at fault.
     pub(super) arrows: Vec<(usize, usize, bool)>,
+    /// Two boxes that nothing orders.
+    pub(super) clash: Option<(usize, usize)>,
 }
 
 /// An event of an actor, before anything is drawn.
@@ -91,7 +93,7 @@ impl<'p> Stage<'p> {
         let steps: usize = self.traces.iter().map(|trace| trace.steps.len()).sum();
         if steps > MOST_STEPS {
             let title = format!("{title}: {steps} steps are too many to draw");
-            return Picture { title, lanes: Vec::new(), boxes: Vec::new(), arrows: Vec::new() };
+            return Picture { title, ..Picture::default() };
         }
         let events = self.events();
         let mut artist = Artist {
@@ -129,11 +131,11 @@ impl<'p> Stage<'p> {
                 let mut of_actor = Vec::new();
                 for epoch in 1..=self.layout.epochs {
                     let mut stamp = self.traces[actor as usize].starts[epoch as usize - 1] + 1;
-                    let mut run = match cta {
+                    let run = match cta {
                         Some(cta) => view.agent(agent, cta, epoch),
                         None => view.exit(agent, epoch),
                     };
-                    while let Some(event) = run.next() {
+                    for event in run {
                         let end = stamp + self.steps_of(&event.action);
                         let (stmt, action) = (event.stmt, event.action);
                         of_actor.push(Event { epoch, stamps: (stamp, end), stmt, action });
@@ -194,8 +196,12 @@ impl<'p> Stage<'p> {
                 continue;
             };
             for slot in slot..slot + len {
-                for raise in self.history.stands_for(slot, target) {
-                    if let Some(&from) = of_step.get(&(raise.actor, raise.stamp)) {
+                // Of each actor the last: those before come before it anyway.
+                let mut raisers = FxHashSet::default();
+                for raise in self.history.stands_for(slot, target).iter().rev() {
+                    if let Some(&from) = of_step.get(&(raise.actor, raise.stamp))
+                        && raisers.insert(raise.actor)
+                    {
                         arrows.push((from, to, boxes[from].red && boxes[to].red));
                     }
                 }
@@ -214,7 +220,13 @@ impl<'p> Stage<'p> {
         }
         arrows.sort_unstable();
         arrows.dedup();
-        Picture { title, lanes, boxes, arrows }
+        let at_fault = boxes.iter().enumerate().filter(|(_, node)| node.red);
+        let at_fault: Vec<usize> = at_fault.map(|(index, _)| index).collect();
+        let clash = match at_fault[..] {
+            [one, other] if arrows.iter().all(|&(.., red)| !red) => Some((one, other)),
+            _ => None,
+        };
+        Picture { title, lanes, boxes, arrows, clash }
     }
 
     /// What an event is drawn as: fences, and waits for nothing, are not.

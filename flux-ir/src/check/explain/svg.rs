@@ -10,6 +10,8 @@ const HEIGHT: u32 = 22;
 const ROW: u32 = 34;
 const LEFT: u32 = 24;
 const TOP: u32 = 74;
+/// Above the first boxes of a launch, for its line.
+const LINE: u32 = 16;
 /// Characters that fit a box.
 const FIT: usize = 35;
 
@@ -29,20 +31,53 @@ fn left(lane: usize) -> u32 {
     LEFT + lane as u32 * (WIDTH + GAP)
 }
 
-fn top(level: u32) -> u32 {
-    TOP + level * ROW
+/// Where everything is.
+struct Sheet<'a> {
+    picture: &'a Picture,
+    /// Rank, launch and first level of each launch.
+    begins: Vec<(u32, u32, u32)>,
+    /// First levels of launches, ascending: a line stands above each.
+    lines: Vec<u32>,
+}
+
+impl<'a> Sheet<'a> {
+    fn new(picture: &'a Picture) -> Self {
+        let mut begins: Vec<(u32, u32, u32)> = Vec::new();
+        for node in &picture.boxes {
+            let (rank, launch) = (picture.lanes[node.lane].rank, node.launch);
+            match begins.iter_mut().find(|(r, l, _)| (*r, *l) == (rank, launch)) {
+                Some((.., level)) => *level = node.level.min(*level),
+                None => begins.push((rank, launch, node.level)),
+            }
+        }
+        let mut lines: Vec<u32> = begins.iter().map(|(.., level)| *level).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        Sheet { picture, begins, lines }
+    }
+
+    fn top(&self, level: u32) -> u32 {
+        let lines = self.lines.partition_point(|&line| line <= level) as u32;
+        TOP + level * ROW + lines * LINE
+    }
+
+    /// The middle of a box, from above.
+    fn middle(&self, node: &Node) -> u32 {
+        self.top(node.level) + HEIGHT / 2
+    }
 }
 
 pub(super) fn svg(picture: &Picture) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = write(picture, &mut text);
+    let _ = write(&Sheet::new(picture), &mut text);
     text
 }
 
-fn write(picture: &Picture, text: &mut String) -> std::fmt::Result {
+fn write(sheet: &Sheet<'_>, text: &mut String) -> std::fmt::Result {
+    let picture = sheet.picture;
     let levels = picture.boxes.iter().map(|b| b.level + 1).max().unwrap_or(0);
-    let bottom = top(levels) + 8;
+    let bottom = sheet.top(levels) + 8;
     let legend = [
         (Kind::Wait, "wait"),
         (Kind::Raise, "signal"),
@@ -63,12 +98,15 @@ fn write(picture: &Picture, text: &mut String) -> std::fmt::Result {
     let title = escaped(&picture.title);
     writeln!(text, "<text x=\"{LEFT}\" y=\"20\" font-size=\"13\">{title}</text>")?;
     lanes(picture, bottom, text)?;
-    launches(picture, text)?;
+    launches(sheet, text)?;
     for &(from, to, red) in &picture.arrows {
-        arrow(&picture.boxes[from], &picture.boxes[to], red, text)?;
+        arrow(sheet, &picture.boxes[from], &picture.boxes[to], red, text)?;
     }
-    for b in &picture.boxes {
-        draw(b, text)?;
+    for node in &picture.boxes {
+        draw(sheet, node, text)?;
+    }
+    if let Some((one, other)) = picture.clash {
+        clash(sheet, &picture.boxes[one], &picture.boxes[other], text)?;
     }
     for ((kind, name), x) in legend.into_iter().zip((LEFT..).step_by(130)) {
         let (y, fill) = (bottom + 12, color(kind));
@@ -123,20 +161,12 @@ fn lanes(picture: &Picture, bottom: u32, text: &mut String) -> std::fmt::Result 
 }
 
 /// A line where a launch of a rank begins.
-fn launches(picture: &Picture, text: &mut String) -> std::fmt::Result {
-    let ranks: Vec<u32> = picture.lanes.iter().map(|lane| lane.rank).collect();
-    let mut begins: Vec<(u32, u32, u32)> = Vec::new();
-    for b in &picture.boxes {
-        let (rank, launch) = (ranks[b.lane], b.launch);
-        match begins.iter_mut().find(|(r, l, _)| (*r, *l) == (rank, launch)) {
-            Some((.., level)) => *level = b.level.min(*level),
-            None => begins.push((rank, launch, b.level)),
-        }
-    }
-    for (rank, launch, level) in begins {
-        let Some(first) = ranks.iter().position(|&other| other == rank) else { continue };
-        let count = ranks.iter().filter(|&&other| other == rank).count() as u32;
-        let (x, y) = (left(first) - GAP / 2, top(level) - (ROW - HEIGHT) / 2);
+fn launches(sheet: &Sheet<'_>, text: &mut String) -> std::fmt::Result {
+    let ranks: Vec<u32> = sheet.picture.lanes.iter().map(|lane| lane.rank).collect();
+    for (rank, launch, level) in &sheet.begins {
+        let Some(first) = ranks.iter().position(|&other| other == *rank) else { continue };
+        let count = ranks.iter().filter(|&&other| other == *rank).count() as u32;
+        let (x, y) = (left(first) - GAP / 2, sheet.top(*level) - LINE);
         writeln!(
             text,
             "<line x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" stroke=\"#888888\" \
@@ -146,18 +176,23 @@ fn launches(picture: &Picture, text: &mut String) -> std::fmt::Result {
         writeln!(
             text,
             "<text x=\"{}\" y=\"{}\" font-size=\"9\" fill=\"#666666\">launch {launch}</text>",
-            x + 2,
-            y + 9
+            x + 4,
+            y + 10
         )?;
     }
     Ok(())
 }
 
-fn arrow(from: &Node, to: &Node, red: bool, text: &mut String) -> std::fmt::Result {
+fn arrow(
+    sheet: &Sheet<'_>,
+    from: &Node,
+    to: &Node,
+    red: bool,
+    text: &mut String,
+) -> std::fmt::Result {
     let (name, color) = if red { ("red", "#cc0000") } else { ("green", "#2f6f3a") };
     let dash = if from.pending { " stroke-dasharray=\"5,3\"" } else { "" };
-    let middle = |b: &Node| top(b.level) + HEIGHT / 2;
-    let (y1, y2) = (middle(from), middle(to));
+    let (y1, y2) = (sheet.middle(from), sheet.middle(to));
     // Out of the side that faces the other box; within a lane, around on the left.
     let (x1, x2) = match from.lane.cmp(&to.lane) {
         std::cmp::Ordering::Less => (left(from.lane) + WIDTH, left(to.lane)),
@@ -177,17 +212,31 @@ fn arrow(from: &Node, to: &Node, red: bool, text: &mut String) -> std::fmt::Resu
     )
 }
 
-fn draw(b: &Node, text: &mut String) -> std::fmt::Result {
-    let (x, y, fill) = (left(b.lane), top(b.level), color(b.kind));
-    let stroke = if b.red { "#cc0000\" stroke-width=\"2" } else { "#777777" };
-    let dash = if b.pending { " stroke-dasharray=\"5,3\"" } else { "" };
+/// Between two boxes that nothing orders.
+fn clash(sheet: &Sheet<'_>, one: &Node, other: &Node, text: &mut String) -> std::fmt::Result {
+    let middle = |node: &Node| left(node.lane) + WIDTH / 2;
+    let (x1, y1) = (middle(one), sheet.middle(one));
+    let (x2, y2) = (middle(other), sheet.middle(other));
+    writeln!(
+        text,
+        "<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\" stroke=\"#cc0000\" \
+         stroke-width=\"2\" stroke-dasharray=\"2,4\"/>"
+    )?;
+    let (x, y) = ((x1 + x2) / 2, (y1 + y2) / 2 - 6);
+    writeln!(text, "<text x=\"{x}\" y=\"{y}\" fill=\"#cc0000\">no order</text>")
+}
+
+fn draw(sheet: &Sheet<'_>, node: &Node, text: &mut String) -> std::fmt::Result {
+    let (x, y, fill) = (left(node.lane), sheet.top(node.level), color(node.kind));
+    let stroke = if node.red { "#cc0000\" stroke-width=\"2" } else { "#777777" };
+    let dash = if node.pending { " stroke-dasharray=\"5,3\"" } else { "" };
     writeln!(
         text,
         "<g><title>{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
          rx=\"3\" fill=\"{fill}\" stroke=\"{stroke}\"{dash}/><text x=\"{}\" y=\"{}\">{}</text></g>",
-        escaped(&b.full),
+        escaped(&node.full),
         x + 5,
         y + 15,
-        escaped(&cut(&b.short))
+        escaped(&cut(&node.short))
     )
 }
