@@ -17,8 +17,8 @@
 //! | `stage` | the launch, walked and run; its steps in words |
 //! | `replay` | a run as far as one likes, and where it gets stuck |
 //! | `order` | shortest paths of raises and waits between two steps |
-//! | `element` | the argument for one element |
-//! | `race` | the run that shows a race |
+//! | `element`, `output` | the argument for one element |
+//! | `race`, `signal` | the run that shows a race; the steps that show a signal that is wrong |
 //! | `stuck` | the cycle that a run got stuck in |
 //! | `table` | rows of steps |
 //! | `picture`, `dot`, `svg` | drawings |
@@ -26,9 +26,11 @@
 mod dot;
 mod element;
 mod order;
+mod output;
 mod picture;
 mod race;
 mod replay;
+mod signal;
 mod stage;
 mod stuck;
 mod svg;
