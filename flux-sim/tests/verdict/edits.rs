@@ -76,6 +76,33 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
     all
 }
 
+fn each(body: &mut [Stmt], change: &mut dyn FnMut(&mut Op)) {
+    for stmt in body {
+        change(&mut stmt.op);
+        if let Op::For { body, .. } | Op::If { body, .. } = &mut stmt.op {
+            each(body, change);
+        }
+    }
+}
+
+/// Shifts or doubles what one array is set to and waited for, everywhere: in later launches nothing
+/// changes, in the first ones it may.
+pub(crate) fn renumber(program: &mut Program, random: &mut Random) {
+    let arrays: Vec<_> = program.signals.handles().collect();
+    let array = arrays[random.below(arrays.len())];
+    let (times, plus) = [(1i64, 1i64), (1, 2), (1, -1), (2, 0), (2, 1)][random.below(5)];
+    let number = |expr: &mut Expr| *expr = expr.clone() * times + plus;
+    for body in bodies(program) {
+        each(body_mut(program, body), &mut |op| match op {
+            Op::Wait { signal, target, .. } if *signal == array => number(target),
+            Op::Signal { signal, update: Update::Set(value), .. } if *signal == array => {
+                number(value);
+            }
+            _ => {}
+        });
+    }
+}
+
 /// Changes one statement.
 pub(crate) fn edit(program: &mut Program, random: &mut Random) {
     let bodies = bodies(program);

@@ -11,6 +11,7 @@
 //! * All orders are explored without reduction too, where 20 000 states suffice.
 
 mod edits;
+mod found;
 mod programs;
 mod protocols;
 mod random;
@@ -116,6 +117,9 @@ fn draw(random: &mut Random) -> Case {
         _ => (programs::sound(random), 3),
     };
     programs::somewhere(&mut case, random);
+    if random.one_in(8) {
+        edits::renumber(&mut case.program, random);
+    }
     for _ in 0..random.between(0, most) {
         edits::edit(&mut case.program, random);
     }
@@ -181,10 +185,12 @@ impl Tally {
         if hangs(checked) && found.as_ref().is_ok_and(|found| !hangs(found)) {
             found = explored(case, DRIFT_EPOCHS, &all);
         }
-        if let Ok(found) = found {
-            self.ends += 1;
-            assert_eq!(hangs(&found), hangs(checked), "{found:?}, checker {checked:?}: {what}");
-        }
+        let Ok(found) = found else { return };
+        self.ends += 1;
+        // A signal that grows too slowly ends a wait in a launch beyond those played, if at all.
+        let drifts = checked.contains(&Rule::CountNotExact) && !hangs(checked);
+        let agree = hangs(&found) == hangs(checked) || drifts;
+        assert!(agree, "{found:?}, checker {checked:?}: {what}");
     }
 }
 
@@ -193,7 +199,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Of the 6000 Programs drawn here 1774 are sound, 3248 are broken, and 978 are refused for what no
+/// Of the 6000 Programs drawn here 1666 are sound, 3296 are broken, and 1038 are refused for what no
 /// interleaving decides (an index out of bounds, say). 4 ms each in a debug build;
 /// `FLUX_VERDICTS=100000 FLUX_VERDICT_FROM=6000` draws others.
 #[test]
@@ -235,5 +241,16 @@ fn protocols_are_sound() {
         let what = format!("{:?}\n{}", case.launch, case.program);
         assert_eq!(checked(&case), Some(BTreeSet::new()), "{what}");
         assert_eq!(explored(&case, SOUND_EPOCHS, &REDUCED), Ok(BTreeSet::new()), "{what}");
+    }
+}
+
+#[test]
+fn old_differences_are_settled() {
+    for (case, wrong) in found::all() {
+        let sound = wrong == "sound";
+        let what = format!("{wrong}: {:?}\n{}", case.launch, case.program);
+        assert_eq!(checked(&case).map(|rules| rules.is_empty()), Some(sound), "{what}");
+        let rules = explored(&case, SOUND_EPOCHS, &REDUCED);
+        assert_eq!(rules.map(|rules| rules.is_empty()), Ok(sound), "{what}");
     }
 }

@@ -40,7 +40,8 @@ pub(crate) struct Case {
     pub(crate) launch: Launch,
 }
 
-fn parse(declarations: &str, agents: &str, body: &str, exit: &str) -> Program {
+/// A Program whose grid takes the tile before it does `body`.
+pub(crate) fn parse(declarations: &str, agents: &str, body: &str, exit: &str) -> Program {
     let text = format!(
         "program @small for host {{\n{DECLARATIONS}\n{declarations}\n{agents}
   agent grid on ctas {{{OPENING}{body}\n  }} exit {{\n{exit}\n  }}\n}}"
