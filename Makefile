@@ -6,12 +6,13 @@ TEXT ?= The tiles that are ready go first, and nobody waits for the whole tensor
 export TEXT
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-model test bless bench bundle device-test
+.PHONY: help demo demo-model test mutants bless bench bundle device-test
 
 help:
 	@echo 'make demo          a tensor-parallel MLP block over four ranks of this machine   WORLD=host:8, WORLD=gpu:4'
 	@echo 'make demo-model    the same on a real layer and real text    LAYER=0 TEXT="…" WORLD=…'
 	@echo 'make test          all checks and tests that need no GPU; device tests run where there is one'
+	@echo 'make mutants       the mutation score of the checker, all kernels and schedules    WORDS="gemm_rs sm_90a"'
 	@echo 'make bless         rewrites the golden files; read the diff before you commit it'
 	@echo 'make bench         the benchmarks'
 	@echo 'make bundle        a folder that runs the device tests where there is no cargo: .carry/bundle'
@@ -30,6 +31,10 @@ test:
 	@scripts/setup --tools
 	@scripts/fetch-model >/dev/null
 	@scripts/test
+
+mutants:
+	@scripts/setup
+	cargo run --release -p flux-sim --example mutants -- $(WORDS)
 
 bless:
 	@scripts/setup --tools

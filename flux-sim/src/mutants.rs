@@ -2,9 +2,8 @@
 //!
 //! A **mutant** is a Program with one term of its text changed: a statement dropped, moved or
 //! swapped with its neighbor, a scope, completion, array, peer or order replaced by another one, a
-//! number shifted. [`of`] derives all of them, each text once. Declarations and the definitions
-//! in front of them are left alone: every user of such a fact reads it from the one place, so a
-//! change of it is another kernel and not a slip in this one.
+//! number shifted. [`of`] derives all of them, each text once. The epilogue's arithmetic and what
+//! callers know of their tensors are left alone: with other ones it is another kernel.
 //!
 //! | file | changes |
 //! |---|---|
@@ -12,14 +11,16 @@
 //! | `operands.rs` | scopes, completions, arrays, peers, and where numbers stand |
 //! | `numbers.rs` | one number |
 //! | `orders.rs` | tile orders and what a table row holds |
+//! | `declarations.rs` | definitions, workspace, signals and the length of tables |
 //! | `events.rs` | shows that a mutant does the same things in the same sequence |
 //! | `proof.rs` | shows that every interleaving of a mutant leaves the same contents |
 //! | `score.rs` | judges mutants, and counts |
 //!
 //! A mutant that the checker accepts is fine where it gives what the original gives. That is
-//! **shown**, by [`score::judge`]: every actor has the same events, or every interleaving of small
+//! **shown**, by [`score`]: every actor has the same events, or every interleaving of small
 //! launches leaves the same contents.
 
+mod declarations;
 mod events;
 mod numbers;
 mod operands;
@@ -30,7 +31,7 @@ mod statements;
 
 use flux_ir::Span;
 use flux_ir::program::Program;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 /// What a mutant changes.
@@ -64,11 +65,13 @@ pub enum Kind {
     Definition,
     /// A tile order, or a field of a table row.
     Order,
+    /// A definition, or an extent of workspace, signals or a table.
+    Declaration,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Drop,
         Kind::Move,
         Kind::Swap,
@@ -83,6 +86,7 @@ impl Kind {
         Kind::Loop,
         Kind::Definition,
         Kind::Order,
+        Kind::Declaration,
     ];
 
     /// The name in reports.
@@ -102,6 +106,7 @@ impl Kind {
             Kind::Loop => "loop",
             Kind::Definition => "definition",
             Kind::Order => "order",
+            Kind::Declaration => "declaration",
         }
     }
 }
@@ -170,15 +175,16 @@ pub fn of(program: &Program) -> Vec<Mutant> {
     mutants
 }
 
-/// The mutant of `program` at `point`, as [`Mutant::point`] names it.
-pub fn at(program: &Program, point: &str) -> Option<Program> {
-    edits(program).into_iter().find(|edit| edit.point == point).map(|edit| edit.program)
+/// The mutants of `program` by their points, as [`Mutant::point`] names them.
+fn by_point(program: &Program) -> HashMap<String, Program> {
+    edits(program).into_iter().map(|edit| (edit.point, edit.program)).collect()
 }
 
 fn edits(program: &Program) -> Vec<Edit> {
     let mut edits = statements::edits(program);
     edits.extend(operands::edits(program));
     edits.extend(orders::edits(program));
+    edits.extend(declarations::edits(program));
     edits
 }
 

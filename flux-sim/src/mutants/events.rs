@@ -40,22 +40,37 @@ fn same_on(a: &RankView<'_>, b: &RankView<'_>) -> bool {
 }
 
 /// Launches of every kind of edge, many more than the checker's own family: each quarter of a tile
-/// up to more than a tile for each rank, and a row more or less than each half; one column of tiles
-/// on one CTA, which does them in turn, and two columns on two or three.
+/// up to more than a tile for each rank, and shards of about a half, a whole and more of a tile, with
+/// a last one that is whole, a row short, or as short as it can be. One column of tiles on one CTA,
+/// which does them in turn, and one or two, whole and ragged, on two or three.
 pub(super) fn launches(tile: TileShape) -> impl Iterator<Item = Launch> {
+    let (half, whole) = (tile.m / 2, tile.m);
+    let shards = [1, half / 2 + 1, half - 1, half + 1, whole - 1, whole + 1, whole + half + 1];
     [1, 2, 3, 5].into_iter().flat_map(move |world| {
-        let quarters = (1..=4 * (world + 1)).map(move |quarter| quarter * tile.m / 4);
-        let mut rows: Vec<u32> = quarters.collect();
-        rows.extend(
-            (1..=2 * (world + 1)).map(|half| half * tile.m / 2).flat_map(|m| [m - 1, m + 1]),
-        );
+        let mut rows: Vec<u32> =
+            (1..=4 * (world + 1)).map(|quarter| quarter * tile.m / 4).collect();
+        for shard in shards {
+            rows.extend([1, 2, world].map(|short| (shard * world + 1).saturating_sub(short)));
+        }
         rows.retain(|&rows| rows > 0);
         rows.sort_unstable();
         rows.dedup();
-        let several = rows.into_iter().zip([2, 3].into_iter().cycle());
-        several.flat_map(move |(m, ctas)| {
+        let columns = [(2, tile.n + 1), (3, 2 * tile.n), (2, tile.n), (3, 2 * tile.n - 1)];
+        rows.into_iter().zip(columns.into_iter().cycle()).flat_map(move |(m, (ctas, n))| {
             let launch = |n, ctas| Launch { shape: Shape { m, n, k: 1 }, world, ctas };
-            [launch(1, 1), launch(tile.n + 1, ctas)]
+            [launch(1, 1), launch(n, ctas)]
         })
     })
+}
+
+/// Launches with shards of every length up to two tiles, and one of twice as many tiles as a tile
+/// has rows; one column of tiles and one CTA.
+pub(super) fn all_shards(tile: TileShape) -> impl Iterator<Item = Launch> {
+    let few = (1..=2 * tile.m).flat_map(move |shard| {
+        [2, 3, 5]
+            .into_iter()
+            .flat_map(move |world| [0, 1, world - 1].map(|short| (shard * world - short, world)))
+    });
+    let long = (4 * tile.m * tile.m, 2);
+    few.chain([long]).map(|(m, world)| Launch { shape: Shape { m, n: 1, k: 1 }, world, ctas: 1 })
 }

@@ -8,26 +8,26 @@ use flux_ir::check::{EPOCHS, Verified, verify};
 use flux_ir::eval::Launch;
 use flux_ir::program::Program;
 
-/// Launches that are small in tiles of two rows and two columns, with the number of consecutive
+/// Launches that are small in tiles of four rows and two columns, with the number of consecutive
 /// ones: one tile and several, whole and ragged, across shards, fewer rows than ranks, one CTA that
 /// does all tiles and several that share them. Five launches see each credit used twice.
 const LAUNCHES: [(Launch, u32); 16] = [
-    (launch(1, 3, 3, 1), 5),
-    (launch(1, 5, 2, 2), 3),
-    (launch(1, 7, 3, 3), 3),
+    (launch(1, 6, 3, 1), 5),
+    (launch(1, 9, 2, 2), 3),
+    (launch(1, 13, 3, 3), 3),
     (launch(2, 1, 1, 1), 5),
-    (launch(2, 2, 3, 1), 5),
-    (launch(2, 3, 3, 1), 3),
-    (launch(2, 3, 1, 2), 3),
-    (launch(2, 4, 2, 1), 5),
-    (launch(2, 5, 3, 2), 3),
-    (launch(2, 7, 1, 3), 3),
-    (launch(2, 8, 1, 1), 3),
+    (launch(2, 4, 3, 1), 5),
+    (launch(2, 6, 3, 1), 3),
+    (launch(2, 5, 1, 2), 3),
+    (launch(2, 8, 2, 1), 5),
+    (launch(2, 10, 3, 2), 3),
+    (launch(2, 13, 1, 3), 3),
+    (launch(2, 16, 1, 1), 3),
     (launch(3, 2, 1, 1), 5),
-    (launch(3, 5, 1, 2), 3),
-    (launch(3, 6, 3, 1), 3),
-    (launch(3, 8, 1, 2), 3),
-    (launch(5, 9, 1, 1), 3),
+    (launch(3, 10, 1, 2), 3),
+    (launch(3, 12, 3, 1), 3),
+    (launch(3, 15, 1, 2), 3),
+    (launch(5, 18, 1, 1), 3),
 ];
 
 const fn launch(world: u32, m: u32, n: u32, ctas: u32) -> Launch {

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | rejected | [`flux_ir::check::verify`] says which rule is broken |
 //! | rejected at launch | [`flux_ir::check::Verified::check_launch`] does, on a launch that it harms |
-//! | same events | every actor does the same things in the same sequence |
+//! | same events | every actor does the same things in the same sequence, in hundreds of launches |
 //! | same contents | every interleaving of small launches leaves what the original leaves |
 //! | survived | none of these |
 //!
 //! The score is the share of rejected mutants among those not shown to be equivalent.
 
-use super::{Kind, Mutant, at, events, of, proof};
-use flux_ir::check::verify;
+use super::{Kind, Mutant, by_point, events, of, proof};
+use flux_ir::check::{Verified, verify};
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
@@ -64,9 +64,9 @@ impl Subject {
     pub fn new(kernel: &Kernel, schedule: &Schedule) -> Result<Self, Diagnostics> {
         let small = Schedule {
             order: schedule.order.clone(),
-            chunk_rows: schedule.chunk_rows.map(|_| 1),
+            chunk_rows: schedule.chunk_rows.map(|_| 2),
             consumers: schedule.consumers,
-            ..Schedule::host().tile(2, 2, 1)
+            ..Schedule::host().tile(4, 2, 1)
         };
         let lowered = |schedule| {
             let program = lower(kernel, schedule)?;
@@ -76,31 +76,44 @@ impl Subject {
         Ok(Subject { name, program: lowered(schedule)?, small: lowered(&small)? })
     }
 
-    /// Judges one mutant.
-    pub fn judge(&self, mutant: &Mutant) -> Verdict {
+    /// Judges one mutant; `small` is the one at the same point in small tiles.
+    fn judge(&self, mutant: &Mutant, small: Option<&Program>) -> Verdict {
         let verified = match verify(mutant.program.clone()) {
             Ok(verified) => verified,
             Err(found) => return Verdict::Rejected(first_rule(&found)),
         };
-        let differs = |launch: &Launch| !events::same(&self.program, &mutant.program, *launch);
-        let harmful: Vec<Launch> = events::launches(self.program.tile).filter(differs).collect();
-        if harmful.is_empty() {
-            return Verdict::SameEvents;
-        }
-        for launch in harmful {
-            if let Err(found) = verified.check_launch(launch) {
-                return Verdict::RejectedAtLaunch(first_rule(&found));
-            }
-        }
-        let Some(small) = at(&self.small, &mutant.point) else {
+        let Some(small) = small else {
             return Verdict::Survived("has no counterpart in small tiles".into());
         };
-        proof::same_contents(&self.small, &small)
+        let harmful: Vec<Launch> = self.differing(mutant, events::launches(self.program.tile));
+        if let Some(rule) = rejected_at(&verified, harmful.iter().copied()) {
+            return Verdict::RejectedAtLaunch(rule);
+        }
+        let same_small = |launch| events::same(&self.small, small, launch);
+        if harmful.is_empty() && events::launches(self.small.tile).all(same_small) {
+            return Verdict::SameEvents;
+        }
+        match proof::same_contents(&self.small, small) {
+            Verdict::Survived(reason) => {
+                // What does harm in small tiles does it in these at rarer shapes.
+                let rare = self.differing(mutant, events::all_shards(self.program.tile));
+                match rejected_at(&verified, rare.into_iter()) {
+                    Some(rule) => Verdict::RejectedAtLaunch(rule),
+                    None => Verdict::Survived(reason),
+                }
+            }
+            shown => shown,
+        }
+    }
+
+    /// The launches among these in which some actor of the mutant does something else.
+    fn differing(&self, mutant: &Mutant, launches: impl Iterator<Item = Launch>) -> Vec<Launch> {
+        launches.filter(|&launch| !events::same(&self.program, &mutant.program, launch)).collect()
     }
 
     /// Judges every mutant, on all cores.
     pub fn score(&self) -> Score {
-        let mutants = of(&self.program);
+        let (mutants, small) = (of(&self.program), by_point(&self.small));
         let next = AtomicUsize::new(0);
         let judged = Mutex::new(Vec::new());
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -108,7 +121,7 @@ impl Subject {
             for _ in 0..threads {
                 scope.spawn(|| {
                     while let Some((index, mutant)) = take(&mutants, &next) {
-                        let verdict = self.judge(mutant);
+                        let verdict = self.judge(mutant, small.get(&mutant.point));
                         judged
                             .lock()
                             .unwrap_or_else(PoisonError::into_inner)
@@ -122,6 +135,11 @@ impl Subject {
         let verdicts = judged.into_iter().map(|(_, verdict)| verdict);
         Score { name: self.name.clone(), judged: mutants.into_iter().zip(verdicts).collect() }
     }
+}
+
+/// The rule that is told first of the first launch that is rejected.
+fn rejected_at(verified: &Verified, mut launches: impl Iterator<Item = Launch>) -> Option<Rule> {
+    launches.find_map(|launch| verified.check_launch(launch).err().map(|found| first_rule(&found)))
 }
 
 /// The rule that is told first.
@@ -227,7 +245,7 @@ pub fn by_rule(scores: &[Score]) -> String {
     rules.dedup();
     let mut text = format!("{:<24}", "rejected first by");
     for kind in Kind::ALL {
-        text.push_str(&format!("{:>11}", kind.name()));
+        text.push_str(&format!("{:>12}", kind.name()));
     }
     for rule in rules {
         text.push_str(&format!("\n{:<24}", rule.name()));

@@ -35,7 +35,7 @@ fn gathers(kernel: &Kernel) -> bool {
 pub(crate) fn few() -> Vec<Subject> {
     let schedules = [
         Schedule::sm_90a(),
-        Schedule::host().tile(8, 8, 8).chunk_rows(4),
+        Schedule::host().tile(8, 8, 8).chunk_rows(2),
         Schedule::sm_90a().tile(128, 128, 64).consumers(Consumers::PingPong),
         Schedule::sm_90a().tile(128, 128, 64),
     ];
@@ -55,8 +55,8 @@ pub(crate) fn all() -> Vec<Subject> {
             Schedule::sm_90a().tile(64, 128, 64).consumers(Consumers::PingPong),
         ];
         if gathers(&kernel) {
-            schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(4));
-            schedules.push(sm_90a.chunk_rows(64));
+            schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
+            schedules.push(sm_90a.chunk_rows(6));
         }
         all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));
     }
