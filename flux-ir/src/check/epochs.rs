@@ -4,6 +4,7 @@
 use super::Findings;
 use super::happens::History;
 use super::launch::describe;
+use super::machine::Raise;
 use super::trace::{Act, ActorTrace, Layout};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
@@ -303,18 +304,59 @@ pub(super) fn drift(
                     continue;
                 };
                 let grows = i64::from(t2) - i64::from(t1);
-                if t2 <= 0 || !asked.insert((slot, len, grows)) {
+                if t2 <= 0 || !asked.insert((slot, len, t1, t2)) {
                     continue;
                 }
-                let other = (slot..slot + len)
-                    .map(|slot| (slot, history.growth(slot, epoch, epoch + period)))
-                    .find(|&(_, growth)| growth != grows || grows <= 0);
-                if let Some((slot, growth)) = other {
-                    drifts(layout, layout.stmt(*then), slot, (grows, growth), period, found);
+                for slot in slot..slot + len {
+                    let growth = history.growth(slot, epoch, epoch + period);
+                    if growth != grows || grows <= 0 {
+                        drifts(layout, layout.stmt(*then), slot, (grows, growth), period, found);
+                    } else if !is_likeness(traces, history, slot, (t1, t2), period) {
+                        changes(layout, layout.stmt(*then), slot, found);
+                    }
                 }
             }
         }
     }
+}
+
+/// Whether what a wait stands for is, one period later, the same raises and those of the first
+/// period. Of a slot that one actor raises, each time by something, that follows from the sums.
+fn is_likeness(
+    traces: &[ActorTrace],
+    history: &History,
+    slot: u32,
+    (before, after): (i32, i32),
+    period: u32,
+) -> bool {
+    let all = history.of(slot);
+    if all.iter().all(|raise| raise.actor == all[0].actor) {
+        return true;
+    }
+    let place = |raise: &Raise, later: u32| {
+        let start = traces[raise.actor as usize].starts[raise.epoch as usize - 1];
+        (raise.actor, raise.epoch + later, raise.stamp - start)
+    };
+    let moved = history.stands_for(slot, before).iter().map(|raise| place(raise, period));
+    let first = all.iter().filter(|raise| raise.epoch <= period).map(|raise| place(raise, 0));
+    let mut expected: Vec<_> = moved.chain(first).collect();
+    let mut found: Vec<_> =
+        history.stands_for(slot, after).iter().map(|raise| place(raise, 0)).collect();
+    expected.sort_unstable();
+    found.sort_unstable();
+    expected == found
+}
+
+fn changes<'p>(layout: &Layout<'p>, stmt: &'p Stmt, slot: u32, found: &mut Findings) {
+    found.once(Rule::CountNotExact, stmt, || {
+        let message = format!(
+            "the wait for `{}` stands for other raises in the last launch than in the one before",
+            layout.slot_name(slot)
+        );
+        Diagnostic::new(Rule::CountNotExact, stmt.span, message)
+            .note(Span::UNKNOWN, describe(layout.launch))
+            .help("wait for all raises of a launch, or give each raiser a slot of its own")
+    });
 }
 
 fn drifts<'p>(

@@ -217,7 +217,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         let new = if sets { value } else { old.saturating_add(value) };
         if sets {
             let setter = *self.setters.entry(slot).or_insert(actor);
-            if new < old || setter != actor {
+            if new <= old || setter != actor {
                 let why = if setter == actor {
                     format!(" to {value} when it is {old}")
                 } else {

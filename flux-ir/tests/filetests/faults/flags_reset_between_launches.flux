@@ -1,7 +1,7 @@
 ; Flags are 1 in each launch, for a host that clears them in between; replayed without it, the
 ;   second launch sees the first one's.
 ; seen: Triton-distributed and Flux (host memset), flashinfer #3053 (graph replay)
-; rule: read-before-arrival
+; rule: signal-not-monotone
 ; base: gather_push_passes
 program @gather_push for host {
   tile (8, 8, 8) stages 4 consumers cooperative
@@ -27,7 +27,7 @@ program @gather_push for host {
         let %from = rank * %S + %c * 4 @27:9
         let %to = min(%from + 4, rank * %S + %own) @28:9
         copy peer(%dst).%a_all{epoch % 2}[%from..%to, 0..K] <- %a[%from..%to, 0..K] @29:9
-        signal peer(%dst).%arrived[rank * %CH + %c] = 1 scope sys after performed @30:9
+        signal peer(%dst).%arrived[rank * %CH + %c] = 1 scope sys after performed @30:9 ; error[signal-not-monotone]: rank 0, the copy engine of `push` sets `%arrived[0]` of rank 0 to 1 when it is 1
       }
     }
   }
@@ -38,9 +38,9 @@ program @gather_push for host {
       let %m1 = min(%m0 + 8, M) @38:7
       let %n0 = %n * 8 @39:7
       let %n1 = min(%n0 + 8, N) @40:7
-      wait %arrived[%first..%last] >= 1 scope sys @41:7 ; error[count-not-exact]: the target of the wait for `%arrived[0]` does not grow: launches after the first do not wait
+      wait %arrived[%first..%last] >= 1 scope sys @41:7
       fence proxy.async @42:7
-      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @43:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%a_all{0}` on rank 0, and nothing it waits for says that element (0, 0) has been written
+      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @43:7
       store %c[%m0..%m1, %n0..%n1] <- %e0 @44:7
     }
   } exit {

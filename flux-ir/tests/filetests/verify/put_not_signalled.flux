@@ -7,7 +7,7 @@ program @put for host {
   agent put on copy_engine {
     for %p in 0..world { @8:5
       copy peer(%p).%x{epoch % 2, rank}[0..M, 0..K] <- %a[0..M, 0..K] @9:7 ; error[put-not-signalled]: rank 0, the copy engine of `put` writes rows 0..1, columns 0..1 of `%x{2}` on rank 1, and signals nothing to rank 1 after it
-      signal peer(rank).%got[rank] = epoch scope sys after performed @10:7
+      signal peer(rank).%got[rank] += 1 scope sys after performed @10:7
     }
   }
 }

@@ -15,7 +15,7 @@ program @shift for host {
   agent push on copy_engine {
     wait %free[0] >= epoch - 2 scope sys @16:5
     copy peer((rank + 1) % world).%x{epoch % 2}[0..M, 0..K] <- %a[0..M, 0..K] @17:5
-    signal peer((rank + 1) % world).%got[0] = 1 scope sys after performed @18:5
+    signal peer((rank + 1) % world).%got[0] = 1 scope sys after performed @18:5 ; error[signal-not-monotone]: rank 0, the copy engine of `push` sets `%got[0]` of rank 0 to 1 when it is 1
   }
   agent gemm on ctas {
     for %t in cta..%T step ctas { @21:5
@@ -24,9 +24,9 @@ program @shift for host {
       let %m1 = min(%m0 + 8, M) @24:7
       let %n0 = %n * 8 @25:7
       let %n1 = min(%n0 + 8, N) @26:7
-      wait %got[0] >= 1 scope sys @27:7 ; error[count-not-exact]: the target of the wait for `%got[0]` does not grow: launches after the first do not wait
+      wait %got[0] >= 1 scope sys @27:7
       fence proxy.async @28:7
-      mainloop %x{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @29:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%x{0}` on rank 0, and nothing it waits for says that element (0, 0) has been written
+      mainloop %x{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @29:7
       store %c[%m0..%m1, %n0..%n1] <- %e0 @30:7
     }
   } exit {
