@@ -196,12 +196,15 @@ impl<'p> End<'p> {
 
     fn scope(&self, env: Env, epoch: Option<Atom>) -> Scope {
         let rank = Bound { atom: self.rank, from: Poly::default(), to: self.world.clone() };
-        // Exits and copy engines run once, as CTA 0; definitions and tables are made so, too.
         Scope {
             env,
             twice: Vec::new(),
             epoch,
-            cta: Ok(Poly::default()),
+            // Exits and copy engines run once, as CTA 0.
+            cta: match epoch {
+                Some(_) => Ok(Poly::default()),
+                None => Err("a definition or a table depends on cta".into()),
+            },
             bounds: vec![rank],
             guards: Vec::new(),
             steps: Vec::new(),

@@ -139,6 +139,7 @@ fn what_is_not_proved_says_why() {
         ("gemm_rs", "peer(%p).%free", "%free", "rank - x = 0 is not shown"),
         ("gemm_rs", "for %p in 0..world", "for %p in 1..world", "1 <= rank is not shown"),
         ("gemm_rs", "%m0 / %S..", "%m0 / (%S - 1)..", "the divisor %S - 1 may be 0"),
+        ("ag_gemm_gelu", "M - rank * %S", "M - cta * %S", "a definition or a table depends on cta"),
         ("gemm_rs", "let %m1 =", "let %m0 =", "given a value in two places"),
         ("ag_gemm_gelu", "0..ceil(%own / %CR)", "1..ceil(%own / %CR)", "1 <= %c' is not shown"),
         ("ag_gemm_gelu", "ceil(%own / %CR)", "%own / %CR", "is not shown"),
