@@ -26,8 +26,11 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// A case may take so long where the machine is busy; nearly all take milliseconds.
-const LIMIT: Duration = Duration::from_secs(60);
+/// A case may take so long where the machine is busy; nearly all take milliseconds. The largest
+/// launches that the checker admits take a minute or so on one that is not.
+fn limit() -> Duration {
+    Duration::from_secs(if number("FLUX_FUZZ", 1) > 1 { 600 } else { 60 })
+}
 
 /// What all cases together may hold in memory: the checker's own bound for each of two threads
 /// that check at a time, and the rest.
@@ -324,13 +327,13 @@ fn edited_files_are_read_or_refused() {
 }
 
 /// Few of everything, and with it what no launch can have. Runs of more cases than usual also have
-/// launches whose check takes seconds.
+/// launches that the checker just admits.
 fn launch() -> impl Strategy<Value = Launch> {
-    let mut extents = vec![0, i32::MAX as u32, 1 << 31, u32::MAX - 1, u32::MAX];
+    let mut extents = vec![0, 1 << 31, u32::MAX - 1, u32::MAX];
     let mut grids = vec![0, 132, 512, (1 << 16) + 1, u32::MAX];
     if number("FLUX_FUZZ", 1) > 1 {
-        extents.push(1 << 30);
-        grids.push(1 << 16);
+        extents.extend([1 << 30, i32::MAX as u32]);
+        grids.extend([1 << 12, 1 << 16]);
     }
     let extent = || prop_oneof![8 => 0u32..40, 1 => select(extents.clone())];
     let world = prop_oneof![8 => 1u32..9, 1 => select(vec![0, 63, 64, 65, 1 << 31, u32::MAX])];
@@ -364,7 +367,7 @@ fn checked(program: Program, launches: &[Launch]) -> Result<bool, TestCaseError>
     let passes = verified.is_ok();
     outcomes.into_iter().try_for_each(said)?;
     said(verified.map(drop))?;
-    prop_assert!(started.elapsed() < LIMIT, "took {:?}", started.elapsed());
+    prop_assert!(started.elapsed() < limit(), "took {:?}", started.elapsed());
     Ok(passes)
 }
 
@@ -418,7 +421,7 @@ fn sound_programs_get_a_verdict_on_any_launch() {
         let outcome = sound[which].check_launch(launch);
         passed.set(passed.get() + u32::from(outcome.is_ok()));
         said(outcome)?;
-        prop_assert!(started.elapsed() < LIMIT, "took {:?}", started.elapsed());
+        prop_assert!(started.elapsed() < limit(), "took {:?}", started.elapsed());
         Ok(())
     });
     assert!(passed.get() > 500, "next to no launch passes: {passed:?}");
