@@ -65,7 +65,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order of `docs/rules.md`.
-    pub const ALL: [Rule; 13] = [
+    pub const ALL: [Rule; 27] = [
         Rule::Syntax,
         Rule::Types,
         Rule::Dimensions,
@@ -79,6 +79,20 @@ impl Rule {
         Rule::SignalNotMonotone,
         Rule::WaitWithoutSignal,
         Rule::Deadlock,
+        Rule::CountNotExact,
+        Rule::ScopeTooNarrow,
+        Rule::MissingProxyFence,
+        Rule::ReadBeforeArrival,
+        Rule::PutNotPerformed,
+        Rule::PutNotSignalled,
+        Rule::OverwriteBeforeRead,
+        Rule::UnorderedWrites,
+        Rule::SumNotExact,
+        Rule::OrderDiffers,
+        Rule::ExitBeforeRead,
+        Rule::CounterWrap,
+        Rule::Residency,
+        Rule::LaunchDiffers,
     ];
 
     /// The kebab-case name.
