@@ -2,11 +2,10 @@
 
 use crate::Check;
 use crate::show::{with_known_order, with_order};
-use crate::source::{self, Source};
+use crate::source::{self, Content, Source};
 use flux_ir::check::verify;
-use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
-use flux_ir::{Diagnostic, Diagnostics, Order, Rule, Shape};
+use flux_ir::{Diagnostic, Diagnostics, Order, Program, Rule, Span};
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
@@ -44,7 +43,17 @@ pub(crate) fn run(options: &Check) -> Result<(String, ExitCode), Box<dyn Error>>
 
 /// What passed.
 fn check(source: &Source, options: &Check) -> Result<String, Diagnostics> {
-    let kernel = source.kernel.clone()?;
+    let kernel = match source.content.clone()? {
+        Content::Kernel(kernel) => kernel,
+        Content::Program(program) => {
+            if options.launch.order_name.is_some() {
+                let message = "the order of a Program is part of it: leave --by out";
+                return Err(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message).into());
+            }
+            pass(*program, options)?;
+            return Ok("a Program".into());
+        }
+    };
     let schedules = source.schedules.clone()?;
     let mut passed = format!("{} schedules", schedules.len());
     for schedule in &schedules {
@@ -56,19 +65,22 @@ fn check(source: &Source, options: &Check) -> Result<String, Diagnostics> {
             // A function of the user's program: tried when the kernel is loaded there.
             passed += &format!("; order `{}` is a function and was not tried", order.name);
         }
-        let verified = verify(lower(&kernel, &with_known_order(&schedule))?)?;
-        if options.exact {
-            let launch = &options.launch;
-            let shape = Shape { m: launch.m, n: launch.n, k: launch.k };
-            let (world, ctas) = (launch.world, launch.ctas);
-            verified.check_launch(Launch { shape, world, ctas })?;
-        }
+        pass(lower(&kernel, &with_known_order(&schedule))?, options)?;
     }
     Ok(passed)
 }
 
+/// Checks one Program, and the exact launch where that is asked for.
+fn pass(program: Program, options: &Check) -> Result<(), Diagnostics> {
+    let verified = verify(program)?;
+    if options.exact {
+        verified.check_launch(options.launch.exact())?;
+    }
+    Ok(())
+}
+
 /// Appends what was found, each with the line it points at.
-fn report(source: &Source, found: &Diagnostics, text: &mut String) -> std::fmt::Result {
+pub(crate) fn report(source: &Source, found: &Diagnostics, text: &mut String) -> std::fmt::Result {
     let file = source.file.as_ref().and_then(|path| fs::read_to_string(path).ok());
     for diagnostic in &found.0 {
         writeln!(text, "{}", source.located(&diagnostic.clone().into()))?;

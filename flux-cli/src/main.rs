@@ -1,12 +1,18 @@
 //! The `flux` command: shows what a kernel becomes, and checks kernels without building them.
 
 mod check;
+mod explain;
 mod order;
 mod show;
 mod source;
 
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use flux_ir::Shape;
+use flux_ir::check::Element;
+use flux_ir::eval::Launch;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Shows and checks tile-fused compute-communication kernels.
@@ -23,7 +29,9 @@ Examples:
   flux show ag_gemm --program                          what a kernel does on every rank
   flux show examples/tp_mlp.rs:ag_gemm_gelu --ptx      a kernel of one's own, without building it
   flux show gemm_rs --order --m 2048 --world 4         the sequence of tiles, as a grid
-  flux check src/                                      every kernel below a folder";
+  flux check src/                                      every kernel below a folder
+  flux check --explain gemm_rs --m 4096 --world 8      why one launch is right, or what is wrong
+  flux check --explain ag_gemm --svg ag_gemm.svg       a small launch as a picture";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -36,8 +44,8 @@ enum Verb {
 /// Shows a kernel.
 #[derive(Debug, Args)]
 struct Show {
-    /// `NAME` of a kernel of the library, `FILE.rs:NAME`, or `FILE.flux` with Kernel IR; nothing
-    /// lists what there is.
+    /// `NAME` of a kernel of the library, `FILE.rs:NAME`, or `FILE.flux` with Kernel IR or a
+    /// Program; nothing lists what there is.
     kernel: Option<String>,
     /// The Kernel IR: what the user wrote.
     #[arg(long)]
@@ -73,7 +81,7 @@ struct LaunchOptions {
     /// The number of ranks.
     #[arg(long, default_value_t = 4)]
     world: u32,
-    /// The rank whose order is drawn.
+    /// The rank whose order is drawn, or whose memory is asked about.
     #[arg(long, default_value_t = 0)]
     rank: u32,
     /// CTAs of each rank's grid.
@@ -93,13 +101,58 @@ struct Check {
     /// Also checks one exact launch, given by --m, --n, --k, --world and --ctas.
     #[arg(long)]
     exact: bool,
+    /// Explains one launch of one kernel: the exact one where --m, --n, --k, --world or --ctas is
+    /// given, else the smallest that is rejected, or one that is small.
+    #[arg(long)]
+    explain: bool,
+    /// The element that is argued about, as BUFFER[ROW,COLUMN]; --rank is whose memory it lies in.
+    #[arg(long, requires = "explain")]
+    element: Option<Element>,
+    /// The launch that is argued about, from 1: of consecutive ones.
+    #[arg(long = "launch", requires = "explain")]
+    epoch: Option<u32>,
+    /// Draws the launch as a Graphviz graph; `-` is standard output.
+    #[arg(long, value_name = "FILE", requires = "explain")]
+    dot: Option<PathBuf>,
+    /// Draws the launch as an SVG image; `-` is standard output.
+    #[arg(long, value_name = "FILE", requires = "explain")]
+    svg: Option<PathBuf>,
+    /// Which of the kernel's schedules is explained, from 0.
+    #[arg(long, default_value_t = 0, requires = "explain")]
+    schedule: usize,
     #[command(flatten)]
     launch: LaunchOptions,
 }
 
+impl LaunchOptions {
+    /// The launch.
+    fn exact(&self) -> Launch {
+        let shape = Shape { m: self.m, n: self.n, k: self.k };
+        Launch { shape, world: self.world, ctas: self.ctas }
+    }
+}
+
+/// Whether one of some options was given.
+fn given(matches: &ArgMatches, options: &[&str]) -> bool {
+    let Some((_, matches)) = matches.subcommand() else { return false };
+    options.iter().any(|option| matches.value_source(option) == Some(ValueSource::CommandLine))
+}
+
 fn main() -> ExitCode {
-    let outcome = match Command::parse().verb {
+    let matches = Command::command().get_matches();
+    let verb = match Command::from_arg_matches(&matches) {
+        Ok(command) => command.verb,
+        Err(error) => error.exit(),
+    };
+    let outcome = match verb {
         Verb::Show(options) => show::run(&options).map(|text| (text, ExitCode::SUCCESS)),
+        Verb::Check(options) if options.explain => {
+            let asked = explain::Asked {
+                launch: given(&matches, &["m", "n", "k", "world", "ctas"]),
+                rank: given(&matches, &["rank"]),
+            };
+            explain::run(&options, asked)
+        }
         Verb::Check(options) => check::run(&options),
     };
     match outcome {

@@ -1,7 +1,7 @@
 //! `flux show`.
 
 use crate::order;
-use crate::source::{self, Source};
+use crate::source::{self, Content, Source, SourceError};
 use crate::{LaunchOptions, Show};
 use flux_ir::check::verify;
 use flux_ir::lower::lower;
@@ -22,13 +22,18 @@ pub(crate) fn run(options: &Show) -> Result<String, Box<dyn Error>> {
         return Ok(text);
     };
     let source = source::find(name)?;
-    let kernel = source.kernel.clone().map_err(|found| source.located(&found))?;
+    let content = source.content.clone().map_err(|found| source.located(&found))?;
     let nothing_asked = !(options.program || options.ptx || options.order);
-    if options.ir || nothing_asked {
-        write!(text, "{kernel}")?;
+    match &content {
+        Content::Program(_) if options.ir => {
+            return Err(format!("{name} is a Program: its kernel is not in it").into());
+        }
+        Content::Kernel(kernel) if options.ir || nothing_asked => write!(text, "{kernel}")?,
+        Content::Program(program) if nothing_asked => write!(text, "{program}")?,
+        Content::Kernel(_) | Content::Program(_) => {}
     }
     if options.program || options.ptx || options.order {
-        let program = lowered(&source, options)?;
+        let program = source.program(options.schedule, &options.launch)?;
         if options.program {
             write!(text, "{program}")?;
         }
@@ -37,9 +42,14 @@ pub(crate) fn run(options: &Show) -> Result<String, Box<dyn Error>> {
         }
         if options.ptx {
             // Machine code reads its order from a table, so one of the user's own does not matter.
-            let tried = with_known_order(&source.schedule(options.schedule)?);
-            let verified = verify(lower(&kernel, &tried)?);
-            let verified = verified.map_err(|found| source.located(&found))?;
+            let tried = match &content {
+                Content::Kernel(kernel) => {
+                    lower(kernel, &with_known_order(&source.schedule(options.schedule)?))
+                        .map_err(|found| source.located(&found))?
+                }
+                Content::Program(program) => (**program).clone(),
+            };
+            let verified = verify(tried).map_err(|found| source.located(&found))?;
             text += &flux_codegen::compile(&verified)?.ptx;
         }
     }
@@ -55,10 +65,26 @@ pub(crate) fn with_known_order(schedule: &Schedule) -> Schedule {
     known
 }
 
-fn lowered(source: &Source, options: &Show) -> Result<Program, Box<dyn Error>> {
-    let schedule = with_order(source.schedule(options.schedule)?, &options.launch)?;
-    let kernel = source.kernel.clone().map_err(|found| source.located(&found))?;
-    Ok(lower(&kernel, &schedule).map_err(|found| source.located(&found))?)
+impl Source {
+    /// The Program: as it is, or lowered under one of the kernel's schedules, in the order asked
+    /// for on the command line.
+    pub(crate) fn program(
+        &self,
+        schedule: usize,
+        launch: &LaunchOptions,
+    ) -> Result<Program, Box<dyn Error>> {
+        let content = self.content.clone().map_err(|found| self.located(&found))?;
+        match content {
+            Content::Program(_) if schedule != 0 || launch.order_name.is_some() => {
+                Err(SourceError::IsProgram { name: self.name.clone() }.into())
+            }
+            Content::Program(program) => Ok(*program),
+            Content::Kernel(kernel) => {
+                let schedule = with_order(self.schedule(schedule)?, launch)?;
+                Ok(lower(&kernel, &schedule).map_err(|found| self.located(&found))?)
+            }
+        }
+    }
 }
 
 /// The schedule with the order asked for on the command line.

@@ -1,11 +1,20 @@
-//! Where a kernel is read from: the library, a Rust file, or a file of Kernel IR.
+//! Where a kernel is read from: the library, a Rust file, or a file of Kernel IR or a Program.
 
 use flux_ir::order::CustomOrder;
-use flux_ir::{Diagnostics, Kernel, Order, Schedule};
+use flux_ir::{Diagnostics, Kernel, Order, Program, Schedule};
 use flux_syntax::{OrderSyntax, ScheduleSyntax};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// What a name stands for.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// A kernel, to be lowered under schedules.
+    Kernel(Kernel),
+    /// What is lowered already.
+    Program(Box<Program>),
+}
 
 /// A kernel with the schedules it was given.
 #[derive(Debug)]
@@ -14,7 +23,8 @@ pub(crate) struct Source {
     pub(crate) name: String,
     /// The file whose lines positions refer to.
     pub(crate) file: Option<PathBuf>,
-    pub(crate) kernel: Result<Kernel, Diagnostics>,
+    pub(crate) content: Result<Content, Diagnostics>,
+    /// None of a Program.
     pub(crate) schedules: Result<Vec<Schedule>, Diagnostics>,
 }
 
@@ -36,6 +46,8 @@ pub(crate) enum SourceError {
          FILE.rs:NAME"
     )]
     NotInLibrary { name: String, known: String },
+    #[error("`{name}` is a Program: its schedule and its order are part of it")]
+    IsProgram { name: String },
     #[error("`{name}` has schedules 0 to {last}, found --schedule {found}")]
     NoSchedule { name: String, last: usize, found: usize },
 }
@@ -64,7 +76,7 @@ pub(crate) fn library() -> Vec<Source> {
     let sources = flux::kernels::all().into_iter().map(|definition| Source {
         name: definition.name.into(),
         file: None,
-        kernel: definition.text.parse(),
+        content: definition.text.parse().map(Content::Kernel),
         schedules: Ok((definition.schedules)()),
     });
     sources.collect()
@@ -141,7 +153,7 @@ fn read_rust(path: &Path) -> Result<Vec<Source>, SourceError> {
     let sources = kernels.into_iter().map(|found| Source {
         name: found.path,
         file: Some(path.into()),
-        kernel: found.kernel,
+        content: found.kernel.map(Content::Kernel),
         schedules: found.schedules.map(|all| all.into_iter().map(schedule).collect()),
     });
     Ok(sources.collect())
@@ -157,10 +169,21 @@ fn schedule(written: ScheduleSyntax) -> Schedule {
     }
 }
 
+/// A file of Kernel IR, or of a Program: what its first line that is no comment begins with.
 fn read_text(path: &Path) -> Result<Source, SourceError> {
-    let kernel = read(path)?.parse();
+    let text = read(path)?;
+    let mut lines = text.lines().map(str::trim_start);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with(';'));
     let name = path.display().to_string();
-    Ok(Source { name, file: None, kernel, schedules: Ok(vec![Schedule::sm_90a()]) })
+    let (content, schedules) = if first.is_some_and(|line| line.starts_with("program")) {
+        (text.parse().map(|program| Content::Program(Box::new(program))), Vec::new())
+    } else {
+        (text.parse().map(Content::Kernel), vec![Schedule::sm_90a()])
+    };
+    // Positions in what is read are those of the source it was made from; of what cannot be read,
+    // those of the file.
+    let file = content.is_err().then(|| path.into());
+    Ok(Source { name, file, content, schedules: Ok(schedules) })
 }
 
 /// The Rust files below a folder, in a fixed order; build output and links are left out.

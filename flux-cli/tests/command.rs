@@ -140,3 +140,128 @@ fn check_rejects_an_order_that_deadlocks() {
     assert!(!output.status.success());
     assert!(said(&output).contains("error[deadlock]"), "{}", said(&output));
 }
+
+const FILES: &str = "flux-ir/tests/filetests";
+
+#[test]
+fn a_program_is_checked_and_shown_from_its_text() {
+    let good = format!("{FILES}/faults/gather_push_passes.flux");
+    let output = flux(&["check", &good, "--exact", "--m", "64", "--n", "8", "--k", "8"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("gather_push_passes.flux (a Program)"), "{}", said(&output));
+    let output = flux(&["check", &format!("{FILES}/verify/deadlock.flux")]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("error[deadlock]"), "{}", said(&output));
+    let output = flux(&["show", &good]);
+    assert!(said(&output).starts_with("program @gather_push for host {"), "{}", said(&output));
+    let output = flux(&["show", &good, "--ir"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("is a Program: its kernel is not in it"), "{}", said(&output));
+    for verb in [&["check"][..], &["check", "--explain"], &["show", "--program"]] {
+        let output = flux(&[verb, &[good.as_str(), "--by", "xor"]].concat());
+        assert!(!output.status.success());
+        assert!(said(&output).contains("of a Program") || said(&output).contains("is a Program"));
+    }
+    let output = flux(&["check", &format!("{FILES}/verify/syntax.flux")]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("--> flux-ir/tests/filetests/verify/syntax.flux:"));
+}
+
+#[test]
+fn an_exact_launch_is_explained() {
+    let output = flux(&[
+        "check",
+        "--explain",
+        "gemm_rs",
+        "--m",
+        "4096",
+        "--n",
+        "4096",
+        "--world",
+        "8",
+        "--rank",
+        "3",
+        "--launch",
+        "2",
+    ]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    for line in [
+        "gemm_rs, in a launch of 4096x4096x1024 on 8 ranks with 132 CTAs each",
+        "  actors           1064  on all ranks, exits included",
+        "%c_partial{0, 0}[1536, 0] on rank 3, launch 2",
+        "How it arrives",
+        "No launch that is run writes it again; the others are alike",
+        "Counts of waits, for every shape, world, grid and launch",
+        "  proved  wait %free[0..world] >= epoch - 2: ",
+        "ok        gemm_rs",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    let output = flux(&["check", "--explain", "gemm_rs", "--element", "c[130, 3]"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("store %c[130, 3]"), "{}", said(&output));
+    let mark = "What keeps the write of launch 3 away until launch 1 has read it";
+    assert!(said(&output).contains(mark), "{}", said(&output));
+}
+
+#[test]
+fn what_is_rejected_is_explained_on_its_smallest_launch() {
+    let output = flux(&["check", "--explain", "gemm_rs", "--by", "own_shard_first"]);
+    assert!(!output.status.success());
+    let text = said(&output);
+    for line in [
+        "on 2 ranks with 1 CTA each",
+        "error[deadlock]",
+        "2 actors wait for each other; each raise below is the one above it waits for",
+        "the first wait again: nobody can go on",
+        "rejected  gemm_rs",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    let output = flux(&["check", "--explain", &format!("{FILES}/verify/bounds.flux")]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("error[bounds]"), "{}", said(&output));
+    // No launch shows this one.
+    let output = flux(&["check", "--explain", &format!("{FILES}/verify/resources.flux")]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("error[resources]"), "{}", said(&output));
+}
+
+#[test]
+fn a_launch_is_drawn() {
+    let file = "examples/tp_mlp.rs:gemm_rs_residual";
+    let output = flux(&["check", "--explain", file, "--svg", "-"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    assert!(text.starts_with("<svg xmlns=") && text.ends_with("</svg>\n"), "{text}");
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (dot, svg) = (format!("{folder}/drawn.dot"), format!("{folder}/drawn.svg"));
+    let output = flux(&["check", "--explain", file, "--svg", &svg, "--dot", &dot]);
+    assert!(said(&output).contains("Lines are those of examples/tp_mlp.rs"), "{}", said(&output));
+    let drawn = std::fs::read_to_string(&svg).expect("it was written");
+    assert_eq!(drawn, text);
+    let drawn = std::fs::read_to_string(&dot).expect("it was written");
+    assert!(drawn.starts_with("digraph launch {"), "{drawn}");
+}
+
+#[test]
+fn what_cannot_be_explained_is_said() {
+    for (arguments, expected) in [
+        (&["--explain"][..], "--explain takes one kernel"),
+        (&["--explain", "gemm_rs", "ag_gemm"], "--explain takes one kernel"),
+        (
+            &["--explain", "gemm_rs", "--element", "c[1"],
+            "expected an element as BUFFER[ROW,COLUMN]",
+        ),
+        (&["--explain", "gemm_rs", "--element", "d[1,1]"], "no buffer `d`; there are: a, b, c,"),
+        (&["--explain", "gemm_rs", "--launch", "7"], "expected a launch 1 to 3, found 7"),
+        (&["--explain", "gemm_rs", "--rank", "2"], "expected a rank 0 to 1, found 2"),
+        (&["--explain", "gemm_rs", "--svg", "no/such/folder/x.svg"], "cannot write no/such/folder"),
+        (&["--svg", "x.svg", "gemm_rs"], "--explain"),
+    ] {
+        let output = flux(&[&["check"], arguments].concat());
+        assert!(!output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{expected} in {}", said(&output));
+    }
+}

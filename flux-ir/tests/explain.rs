@@ -3,7 +3,7 @@
 
 use flux_ir::check::{self, Argument, Element, Explanation, Query, QueryError};
 use flux_ir::eval::Launch;
-use flux_ir::{Kernel, Program, Rule, Schedule, Shape, lower};
+use flux_ir::{Kernel, Order, Program, Rule, Schedule, Shape, lower};
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -262,17 +262,59 @@ fn a_wait_that_starves_is_shown_with_all_it_can_count_on() {
 }
 
 #[test]
-fn an_early_read_is_shown_without_the_write_it_is_meant_to_see() {
+fn a_signal_that_does_not_grow_is_shown_with_all_its_raises() {
     holds(
         &rejected("faults", "flags_reset_between_launches"),
         &[
+            "All raises of the slot; what is set has to grow, and one actor alone sets it",
+            "step launch rank actor does line",
+            "1 1 0 push signal %arrived[0] = 1 scope sys after performed 30:9 makes it 1",
+            "2 2 0 push signal %arrived[0] = 1 scope sys after performed 30:9 is 1 already, and has to grow",
+            "3 3 0 push signal %arrived[0] = 1 scope sys after performed 30:9 is 1 already, and has to grow",
+        ],
+    );
+}
+
+#[test]
+fn a_long_cycle_is_cut_before_its_end() {
+    let kernel: Kernel = file("kernel", "gemm_rs").parse().expect("a kernel");
+    let schedule = Schedule::sm_90a().tile(128, 128, 64).order(Order::OwnShardFirst);
+    let program = lower::lower(&kernel, &schedule).expect("it lowers");
+    let launch = Launch { shape: Shape { m: 4096, n: 4096, k: 64 }, world: 8, ctas: 132 };
+    let explained = check::explain(&program, launch).expect("it runs");
+    let traces = explained.traces();
+    let [trace] = &traces[..] else { panic!("{explained}") };
+    assert_eq!(trace.rule, Rule::Deadlock);
+    let rows = &trace.table.rows;
+    let first = &rows[0];
+    let last = &rows[rows.len() - 1];
+    assert_eq!((&first.actor, &first.does), (&last.actor, &last.does));
+    assert_eq!(last.note, "the first wait again: nobody can go on");
+    match trace.table.left_out {
+        Some((behind, more)) => {
+            assert_eq!((rows.len(), behind), (40, 39));
+            let text = trace.table.to_string();
+            assert!(text.contains(&format!("  … {more} more\n")), "{text}");
+            let end = text.lines().last().and_then(|line| line.split_whitespace().next());
+            assert_eq!(end, Some((40 + more).to_string().as_str()), "{text}");
+        }
+        None => assert!(rows.len() <= 40),
+    }
+}
+
+#[test]
+fn an_early_read_is_shown_without_the_write_it_is_meant_to_see() {
+    holds(
+        &rejected("faults", "arrival_counted_twice"),
+        &[
             "A run in which it is read before it arrives",
             "step launch rank actor does line",
-            "1 1 0 push signal %arrived[0] = 1 scope sys after performed 30:9",
-            "2 1 0 gemm cta 0 wait %arrived[0] >= 1 scope sys 41:7 ends with step 1",
-            "3 2 0 gemm cta 0 wait %arrived[0] >= 1 scope sys 41:7 ends with step 1",
-            "4 2 0 gemm cta 0 mainloop on %a_all{0}[0..1, 0..1] 43:7 reads element (0, 0) of %a_all{0}",
-            "5 2 0 push copy %a_all{0}[0..1, 0..1] <- %a[0..1, 0..1] 29:9 still to come: it writes element (0, 0)",
+            "1 1 1 gemm cta 0 signal peer(0).%landed[1] += 8 scope sys after performed 34:11",
+            "2 1 1 gemm cta 0 signal peer(0).%landed[1] += 8 scope sys after performed 35:11",
+            "3 1 0 gemm cta 0 wait %landed[1] >= 8 scope sys 43:13 ends with step 1",
+            "4 2 0 gemm cta 0 wait %landed[1] >= 16 scope sys 43:13 ends with step 2",
+            "5 2 0 gemm cta 0 sum own %e0 from %partial{0, 1}[0..1, 0..1] 46:9 reads element (0, 0) of %partial{0, 1}",
+            "6 2 1 gemm cta 0 store peer(0).%partial{0, 1}[0..1, 0..1] <- %e0 33:11 still to come: it writes element (0, 0)",
         ],
     );
     holds(
@@ -370,7 +412,7 @@ fn a_launch_that_ends_too_soon_and_a_put_nobody_hears_of_are_shown() {
         &rejected("verify", "put_not_signalled"),
         &[
             "1 1 0 put copy peer(1).%x{1, 0}[0..1, 0..1] <- %a[0..1, 0..1] 9:7 a put to rank 1",
-            "2 1 0 put signal %got[0] = 1 scope sys after performed 10:7 tells rank 0",
+            "2 1 0 put signal %got[0] += 1 scope sys after performed 10:7 tells rank 0",
             "3 1 0 put launch 1 of this actor is over rank 1 has been told nothing",
         ],
     );

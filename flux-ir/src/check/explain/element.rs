@@ -420,7 +420,7 @@ impl<'p> Stage<'p> {
                 }) {
                     Some(earlier) => (*earlier, *write),
                     None => {
-                        let title = "No launch that is run writes it again";
+                        let title = "No launch that is run writes it again; the others are alike";
                         return (Some(Table::new(title, Vec::new())), true, Vec::new());
                     }
                 }

@@ -10,6 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// Boxes of one picture, at most.
 const MOST_BOXES: usize = 200;
 
+/// Events of an actor on either side of one in focus, where not all are drawn.
+const NEIGHBORS: usize = 12;
+
 /// Steps of a launch that is drawn, at most.
 const MOST_STEPS: usize = 1 << 21;
 
@@ -430,6 +433,7 @@ fn near(drawn: Vec<Drawn>, events: &[Vec<Event<'_>>], focus: &[(u32, u32)]) -> V
         .iter()
         .enumerate()
         .filter_map(|(index, drawn)| Some((distance(drawn)?, index)))
+        .filter(|(distance, _)| *distance <= NEIGHBORS)
         .collect();
     all.sort_unstable();
     // Whole neighborhoods.

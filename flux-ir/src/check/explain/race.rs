@@ -19,6 +19,9 @@ pub(super) type Shown = (Table, Vec<(u32, u32)>);
 /// Steps that a search for traces may look at: a second.
 const BUDGET: u64 = 1 << 25;
 
+/// Pairs of accesses that are tried for one statement.
+const TRIES: u32 = 256;
+
 /// Races of one statement that are compared for length.
 const COMPARED: usize = 8;
 
@@ -198,9 +201,9 @@ impl<'p> Stage<'p> {
             let reads = near.flat_map(|near| self.memory.reads(near));
             let mut before = reads.filter(|read| {
                 // Within a launch the read may see another write.
-                let first = read.epoch < write.epoch
-                    || read.epoch == write.epoch && self.is_open(&write, read);
-                first && past.issued[read.actor as usize] < read.stamp
+                past.issued[read.actor as usize] < read.stamp
+                    && (read.epoch < write.epoch
+                        || read.epoch == write.epoch && self.is_open(&write, read))
             });
             let read = before.next()?;
             let title = "A run in which it is overwritten before it is read";
@@ -275,11 +278,15 @@ impl<'p> Stage<'p> {
             let raise = steps.into_iter().find(|(_, step)| matches!(step.act, Act::Raise { .. }));
             raise.filter(|(_, step)| step.number == number).map(|(at, _)| at as u32 + 1)
         };
-        let mut cost = 0;
+        let (mut cost, mut tries) = (0, 0);
         for (write, is_write) in self.accesses() {
             let Some(raise) = raised_by(&write).filter(|_| is_write) else { continue };
             for near in self.memory.around(write.rect) {
                 for read in self.memory.reads(near).iter().filter(|r| r.epoch == write.epoch) {
+                    tries += 1;
+                    if tries > TRIES {
+                        return None;
+                    }
                     let Some(path) = self.path_from(&write, read) else { continue };
                     let past = Past::all(&self.scene(), [self.before(read, self.proxy(read))]);
                     cost += past.cost;

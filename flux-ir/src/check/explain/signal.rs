@@ -213,9 +213,9 @@ impl Stage<'_> {
             let mut value = 0;
             all.iter().any(|raise| {
                 let Some((true, to)) = sets(raise.actor, raise.stamp) else { return false };
-                let shrinks = to < value;
+                let falls_short = to <= value;
                 value = raise.value;
-                shrinks || raise.actor != all[0].actor
+                falls_short || raise.actor != all[0].actor
             })
         };
         let raises = self.replay.run.raises.iter().filter(of);
@@ -224,16 +224,16 @@ impl Stage<'_> {
         let mut steps = Vec::new();
         for raise in self.history.of(raise.slot) {
             let note = match self.step(raise.actor, raise.stamp).act {
-                Act::Raise { sets: true, value: to, .. } if to < value => {
+                Act::Raise { sets: true, value: to, .. } if to <= value => {
                     steps.push((raise.actor, raise.stamp));
-                    format!("is {value}, would shrink to {to}")
+                    format!("is {value} already, and has to grow")
                 }
                 _ => format!("makes it {}", raise.value),
             };
             value = raise.value;
             rows.push(self.row(raise.actor, raise.stamp, note));
         }
-        let title = "All raises of the slot; what is set may not shrink, nor be set by two actors";
+        let title = "All raises of the slot; what is set has to grow, and one actor alone sets it";
         Some((Table::new(title, rows).shortened(), steps))
     }
 }

@@ -4,7 +4,10 @@
 use super::super::trace::{Act, Actor};
 use super::stage::Stage;
 use super::table::{Row, Table};
-use std::collections::VecDeque;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Actors from which a cycle is looked for, at most.
+const MOST_STARTS: usize = 1024;
 
 /// A raise that has not happened, and what it stands behind.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +36,16 @@ impl Stage<'_> {
     /// The shortest cycle of a run that is stuck.
     pub(super) fn cycle(&self) -> Option<(Table, Vec<(u32, u32)>)> {
         let stuck = self.replay.stuck();
-        let cycles = stuck.iter().filter_map(|&actor| self.cycle_from(actor, &stuck));
-        let cycle = cycles.min_by_key(Vec::len)?;
+        let ahead = self.ahead(&stuck);
+        let mut cycle: Option<Vec<(u32, Ahead)>> = None;
+        for &actor in stuck.iter().take(MOST_STARTS) {
+            let most = cycle.as_ref().map_or(usize::MAX, Vec::len);
+            if most <= 2 {
+                break;
+            }
+            cycle = self.cycle_from(actor, &ahead, most - 1).or(cycle);
+        }
+        let cycle = cycle?;
         let (mut rows, mut steps) = (Vec::new(), Vec::new());
         for (actor, ahead) in &cycle {
             let (row, stamp) = self.blocked_row(*actor);
@@ -64,7 +75,7 @@ impl Stage<'_> {
                 "{waits} actors wait for each other; each raise below is the one above it waits for"
             ),
         };
-        Some((Table::new(title, rows), steps))
+        Some((Table::new(title, rows).cut(), steps))
     }
 
     /// The row of the wait an actor is stuck at, and its stamp.
@@ -81,78 +92,89 @@ impl Stage<'_> {
         (self.row(actor, stamp, note), stamp)
     }
 
-    /// The shortest way from an actor's wait back to it.
-    fn cycle_from(&self, from: u32, stuck: &[u32]) -> Option<Vec<(u32, Ahead)>> {
-        let mut came: Vec<(u32, Option<usize>, Option<Ahead>)> = vec![(from, None, None)];
-        let mut work = VecDeque::from([0]);
-        while let Some(at) = work.pop_front() {
-            let (actor, ..) = came[at];
-            for ahead in self.needed(actor, stuck) {
+    /// The shortest way from an actor's wait back to it, over `most` waits at most.
+    fn cycle_from(
+        &self,
+        from: u32,
+        pending: &FxHashMap<u32, Vec<Ahead>>,
+        most: usize,
+    ) -> Option<Vec<(u32, Ahead)>> {
+        // How each actor was come to, and over how many waits.
+        let mut came: Vec<(u32, Option<usize>, Option<Ahead>, usize)> = vec![(from, None, None, 1)];
+        let mut known = FxHashSet::from_iter([from]);
+        let mut at = 0;
+        while let Some(&(actor, _, _, waits)) = came.get(at).filter(|(.., waits)| *waits <= most) {
+            for &ahead in self.needed(actor, pending) {
                 if ahead.behind == from {
                     let mut cycle = vec![(actor, ahead)];
                     let mut place = at;
-                    while let (_, Some(before), Some(ahead)) = came[place] {
+                    while let (_, Some(before), Some(ahead), _) = came[place] {
                         cycle.push((came[before].0, ahead));
                         place = before;
                     }
                     cycle.reverse();
                     return Some(cycle);
                 }
-                if came.iter().all(|(known, ..)| *known != ahead.behind) {
-                    came.push((ahead.behind, Some(at), Some(ahead)));
-                    work.push_back(came.len() - 1);
+                if known.insert(ahead.behind) {
+                    came.push((ahead.behind, Some(at), Some(ahead), waits + 1));
                 }
             }
+            at += 1;
         }
         None
     }
 
     /// The raises that a stuck actor needs, by what they stand behind: of launches up to its own
     /// where there are some.
-    fn needed(&self, actor: u32, stuck: &[u32]) -> Vec<Ahead> {
-        let Some((slot, _)) = self.replay.places[actor as usize].blocked else {
-            return Vec::new();
-        };
-        let rank = self.layout.actor(actor).rank;
-        let epoch = self.replay.ranks[rank as usize].epoch;
-        let mut ahead = self.ahead(slot, stuck);
-        if ahead.iter().any(|ahead| ahead.epoch <= epoch) {
-            ahead.retain(|ahead| ahead.epoch <= epoch);
-        }
-        ahead
+    fn needed<'a>(
+        &self,
+        actor: u32,
+        pending: &'a FxHashMap<u32, Vec<Ahead>>,
+    ) -> impl Iterator<Item = &'a Ahead> + use<'a> {
+        let slot = self.replay.places[actor as usize].blocked.map(|(slot, _)| slot);
+        let ahead = slot.and_then(|slot| pending.get(&slot)).map_or(&[][..], Vec::as_slice);
+        let epoch = self.replay.ranks[self.layout.actor(actor).rank as usize].epoch;
+        let any = ahead.iter().any(|ahead| ahead.epoch <= epoch);
+        ahead.iter().filter(move |ahead| !any || ahead.epoch <= epoch)
     }
 
-    /// The raises of a slot that have not happened, once for each stuck actor they stand behind.
-    fn ahead(&self, slot: u32, stuck: &[u32]) -> Vec<Ahead> {
-        let mut found = Vec::new();
+    /// By slot: the first raise of each actor that has not happened, once for each stuck actor it
+    /// stands behind.
+    fn ahead(&self, stuck: &[u32]) -> FxHashMap<u32, Vec<Ahead>> {
+        let slots = stuck.iter().filter_map(|&actor| self.replay.places[actor as usize].blocked);
+        let mut found: FxHashMap<u32, Vec<Ahead>> =
+            slots.map(|(slot, _)| (slot, Vec::new())).collect();
         for (actor, trace) in (0..).zip(&self.traces) {
             let Actor { rank, agent, cta, exit, .. } = self.layout.actor(actor);
             let (place, now) =
                 (self.replay.places[actor as usize], &self.replay.ranks[rank as usize]);
-            let left = trace.steps.iter().enumerate().skip(place.next as usize);
-            let raise = left
-                .into_iter()
-                .find(|(_, step)| matches!(step.act, Act::Raise { slot: of, .. } if of == slot));
-            let Some((at, _)) = raise else { continue };
-            let stamp = at as u32 + 1;
-            let epoch = self.epoch(actor, stamp);
             let of_rank = self.layout.of_rank(rank);
             let here: Vec<u32> =
                 stuck.iter().copied().filter(|actor| of_rank.contains(actor)).collect();
             let bodies = self.layout.bodies(exit);
-            let (why, behind): (Why, Vec<u32>) = if epoch > now.epoch {
-                (Why::Launch, here)
-            } else if place.blocked.is_some() {
-                (Why::Own, vec![actor])
-            } else if self.replay.is_to_start(rank, agent) {
-                (Why::Start, here)
-            } else if cta.is_none() {
-                (Why::Exit, here.into_iter().filter(|body| bodies.contains(body)).collect())
-            } else {
-                continue;
-            };
-            let each = behind.into_iter();
-            found.extend(each.map(|behind| Ahead { actor, stamp, epoch, behind, why }));
+            let mut raised = FxHashSet::default();
+            for (at, step) in trace.steps.iter().enumerate().skip(place.next as usize) {
+                let Act::Raise { slot, .. } = step.act else { continue };
+                let Some(ahead) = found.get_mut(&slot).filter(|_| raised.insert(slot)) else {
+                    continue;
+                };
+                let stamp = at as u32 + 1;
+                let epoch = self.epoch(actor, stamp);
+                let (why, behind): (Why, Vec<u32>) = if epoch > now.epoch {
+                    (Why::Launch, here.clone())
+                } else if place.blocked.is_some() {
+                    (Why::Own, vec![actor])
+                } else if self.replay.is_to_start(rank, agent) {
+                    (Why::Start, here.clone())
+                } else if cta.is_none() {
+                    let of_agent = here.iter().copied().filter(|body| bodies.contains(body));
+                    (Why::Exit, of_agent.collect())
+                } else {
+                    continue;
+                };
+                let each = behind.into_iter();
+                ahead.extend(each.map(|behind| Ahead { actor, stamp, epoch, behind, why }));
+            }
         }
         found
     }

@@ -27,7 +27,7 @@ pub struct Table {
     pub title: String,
     /// The steps.
     pub rows: Vec<Row>,
-    /// How many steps are left out, and behind which row.
+    /// Behind how many rows steps are left out, and how many.
     pub left_out: Option<(usize, usize)>,
 }
 
@@ -37,6 +37,17 @@ pub(super) const MOST_ROWS: usize = 40;
 impl Table {
     pub(super) fn new(title: impl Into<String>, rows: Vec<Row>) -> Self {
         Table { title: title.into(), rows, left_out: None }
+    }
+
+    /// Leaves out steps before the last, which closes a cycle.
+    pub(super) fn cut(mut self) -> Self {
+        let more = self.rows.len().saturating_sub(MOST_ROWS);
+        if more > 0 {
+            let from = MOST_ROWS - 1;
+            self.rows.drain(from..from + more);
+            self.left_out = Some((from, more));
+        }
+        self
     }
 
     /// Leaves out steps that are furthest from the last, which are what it comes to.
@@ -57,8 +68,9 @@ impl fmt::Display for Table {
             return Ok(());
         }
         let mut cells = vec![["step", "launch", "rank", "actor", "does", "line"].map(String::from)];
-        let first = self.left_out.map_or(0, |(_, more)| more);
-        for (step, row) in (first + 1..).zip(&self.rows) {
+        let (gap, more) = self.left_out.unwrap_or_default();
+        for (index, row) in self.rows.iter().enumerate() {
+            let step = index + 1 + if index >= gap { more } else { 0 };
             let span = if row.span.is_known() { row.span.to_string() } else { String::new() };
             let (launch, rank) = (row.launch.to_string(), row.rank.to_string());
             cells.push([step.to_string(), launch, rank, row.actor.clone(), row.does.clone(), span]);
@@ -69,10 +81,8 @@ impl fmt::Display for Table {
         let widths = [0, 1, 2, 3, 4, 5].map(width);
         let notes = std::iter::once("").chain(self.rows.iter().map(|row| row.note.as_str()));
         for (index, (row, note)) in cells.iter().zip(notes).enumerate() {
-            if index == 1
-                && let Some((_, more)) = self.left_out
-            {
-                writeln!(f, "  … {more} earlier steps")?;
+            if more > 0 && index == gap + 1 {
+                writeln!(f, "  … {more} more")?;
             }
             let mut line = String::from(" ");
             for (column, cell) in row.iter().enumerate() {
