@@ -86,7 +86,7 @@ fn write(sheet: &Sheet<'_>, text: &mut String) -> std::fmt::Result {
         (Kind::Store, "store"),
     ];
     let wide = left(picture.lanes.len()).max(LEFT + 130 * legend.len() as u32);
-    let wide = wide.max(7 * picture.title.chars().count() as u32 + 2 * LEFT);
+    let wide = wide.max(8 * picture.title.chars().count() as u32 + 2 * LEFT);
     let high = bottom + 44;
     writeln!(
         text,
