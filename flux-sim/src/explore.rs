@@ -35,7 +35,7 @@
 //!   much as the target ([`Rule::CountNotExact`]),
 //! * all raises of a signal and all waits for it reach each other ([`Rule::ScopeTooNarrow`]),
 //! * a sum finds one contribution of each other rank ([`Rule::SumNotExact`]),
-//! * and a signal is set by one actor alone, never to less ([`Rule::SignalNotMonotone`]).
+//! * and a signal is set by one actor alone, each time to more ([`Rule::SignalNotMonotone`]).
 //!
 //! Reads that always see the same write make an outcome that is always the same: what an actor
 //! computes is a function of what it reads.

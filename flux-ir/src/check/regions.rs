@@ -103,11 +103,13 @@ impl<'a, 'p> Regions<'a, 'p> {
         tile: &TileRange,
         products: &[(Region, Region, bool)],
     ) -> Result<(), Fault> {
-        let all = 0..self.views[0].launch.shape.k;
         for (a, b, transposed) in products {
             self.inside(a)?;
             self.inside(b)?;
             let (cols, depth) = if *transposed { (&b.rows, &b.cols) } else { (&b.cols, &b.rows) };
+            // An empty region may be of no rank at all.
+            let of = a.rank.min(self.views.len() as u32 - 1);
+            let all = 0..self.extent(of, a.buffer).0.cols as u32;
             if (&a.rows, cols) != (&tile.rows, &tile.cols) {
                 let fault = format!(
                     "multiplies rows {:?} by columns {cols:?} for the tile of rows {:?}, columns {:?}",

@@ -117,7 +117,7 @@ impl<'s> Watch<'s> {
         }
     }
 
-    /// A signal is set by one actor, never to less; and what ends a wait for it is the same set of
+    /// A signal is set by one actor, each time to more; and what ends a wait for it is the same set of
     /// raises in every interleaving, and no more than the wait asked for.
     fn raise(&mut self, id: MoveId, state: &State) {
         let system = self.system;
@@ -127,7 +127,7 @@ impl<'s> Watch<'s> {
         let slot = &system.slots[raise.slot];
         if let Change::Set(value) = raise.change {
             let alone = slot.raises.iter().all(|&(_, thread, _)| thread == step.thread);
-            if i64::from(value) < old || !alone {
+            if i64::from(value) <= old || !alone {
                 self.fault_of(Rule::SignalNotMonotone, id);
             }
         }
