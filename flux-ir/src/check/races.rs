@@ -43,6 +43,7 @@ pub(super) fn check(
         past: None,
         fenced_past: None,
         summed: 0,
+        unclear: false,
         waited: [(0, 0); WAITED],
         parts: Vec::new(),
         asked: 0,
@@ -127,8 +128,10 @@ struct Walk<'a, 'p, 'f> {
     /// Along all paths; made where it is asked for.
     past: Option<Past>,
     fenced_past: Option<Past>,
-    /// Ranks whose contribution to the sum at hand has been read, one bit each.
+    /// Ranks whose contribution to the sum at hand has been read, one bit each; and whether some
+    /// contribution is not known to be one rank's.
     summed: u64,
+    unclear: bool,
     /// Waits of the actor that were met lately, by slot.
     waited: [(u32, i32); WAITED],
     /// Rectangles of writes that a read sees.
@@ -201,7 +204,7 @@ impl<'p> Walk<'_, 'p, '_> {
             }
             Act::Contribution { rect, own, first, last } => {
                 if first {
-                    self.summed = 0;
+                    (self.summed, self.unclear) = (0, false);
                 }
                 self.contribution(rect, own);
                 if last {
@@ -456,9 +459,9 @@ impl<'p> Walk<'_, 'p, '_> {
     fn contribution(&mut self, rect: u32, own: ValueId) {
         let me = Access { rect, ..self.me_at() };
         match self.read(rect, Proxy::Generic) {
-            Seen::Faulty => self.summed = u64::MAX,
+            Seen::Faulty => self.unclear = true,
             Seen::Mixed => {
-                self.summed = u64::MAX;
+                self.unclear = true;
                 self.report.mixed_contribution(me);
             }
             Seen::One { origin, value } => {
@@ -476,6 +479,9 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Every other rank has contributed.
     fn end_of_sum(&mut self) {
+        if self.unclear {
+            return;
+        }
         let world = self.scene.layout.launch.world;
         let mut others = (0..world).filter(|&rank| rank != self.me.rank);
         if let Some(rank) = others.find(|rank| self.summed & (1 << rank) == 0) {

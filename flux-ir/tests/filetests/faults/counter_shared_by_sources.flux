@@ -42,7 +42,7 @@ program @scatter_push for host {
             wait %landed[%m * %NT + %n] >= epoch * 8 * (world - 1) scope sys @42:13 ; error[count-not-exact]: the wait for `%landed[1]` stands for other raises in the last launch than in the one before
           }
         }
-        sum %i own %e0 from %partial{epoch % 2, %i}[%lo..%hi, %n0..%n1] @45:9 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%partial{4}` on rank 0, and nothing it waits for says that element (0, 0) has been written ; error[sum-not-exact]: rank 0, cta 0 of `gemm` sums rows 0..1, columns 0..1 of `%partial{5}` on rank 0, and has the contribution of rank 2 already
+        sum %i own %e0 from %partial{epoch % 2, %i}[%lo..%hi, %n0..%n1] @45:9 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..1, columns 0..1 of `%partial{4}` on rank 0, and nothing it waits for says that element (0, 0) has been written
         store %c[%lo..%hi, %n0..%n1] <- %e1 @46:9
       }
     }
