@@ -2,7 +2,7 @@
 
 use super::numbers::{Role, variants};
 use super::{Edit, Kind};
-use flux_ir::program::{Program, TableId};
+use flux_ir::program::{Expr, Program, TableId, VarId};
 use flux_ir::{Grid, Order, Ranks, Span, TileCoord};
 
 pub(super) fn edits(program: &Program) -> Vec<Edit> {
@@ -48,12 +48,7 @@ fn of_table(program: &Program, table: TableId) -> Vec<Edit> {
 }
 
 /// `expr` with `var + by` for `var`.
-fn shifted(
-    expr: &flux_ir::program::Expr,
-    var: flux_ir::program::VarId,
-    by: i64,
-) -> flux_ir::program::Expr {
-    use flux_ir::program::Expr;
+fn shifted(expr: &Expr, var: VarId, by: i64) -> Expr {
     match expr {
         Expr::Var(found) if *found == var && by != 0 => Expr::Var(var) + by,
         Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) => expr.clone(),
