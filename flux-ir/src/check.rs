@@ -5,13 +5,15 @@
 //! | `structure` | does every name mean something, in this place | `types`, `bounds`, `signal-not-monotone` |
 //! | `resources` | does it fit the target | `schedule`, `resources` |
 //! | `arithmetic` | does index arithmetic stay in 31 bits on this launch | `bounds` |
-//! | `effects` | does this launch stay in its buffers, and write every output element once | `bounds`, `dimensions`, `written-twice`, `never-written` |
-//! | `machine` | does this launch end | `wait-without-signal`, `deadlock`, `signal-not-monotone` |
+//! | `rows`, `wrap` | do waits derive from the tile at hand, and does the epoch keep its meaning | `order-differs`, `counter-wrap` |
+//! | `effects` | does this launch stay in its buffers, and write every output element once; leaves traces | `bounds`, `dimensions`, `written-twice`, `never-written` |
+//! | `machine` | does this launch end; leaves the order of a run | `wait-without-signal`, `deadlock`, `signal-not-monotone` |
+//! | `scopes`, `epochs` | do raises reach waits, and do both grow alike | `scope-too-narrow`, `count-not-exact` |
+//! | `races` | what happens before what, in every run | `read-before-arrival`, `overwrite-before-read`, `unordered-writes`, … |
+//! | `agreement` | do ranks and device agree | `residency`, `launch-differs` |
 //!
-//! [`verify`] runs the last three on a family of small launches, [`Verified::check_launch`] on one
-//! exact launch. The run decides deadlock: control flow does not depend on data and signals only
-//! grow, so what an agent can do stays possible until it does it, and every maximal run does the
-//! same set of actions. If one run ends with every agent through, all do.
+//! [`verify`] runs all but the last on a family of small launches, [`Verified::check_launch`] on one
+//! exact launch. `docs/checker.md` argues why one run decides for all.
 
 mod agreement;
 mod arithmetic;
