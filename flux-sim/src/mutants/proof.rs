@@ -3,10 +3,10 @@
 use super::events;
 use super::score::Verdict;
 use crate::explore::{self, Limits};
-use flux_ir::Shape;
-use flux_ir::check::{EPOCHS, Verified, verify};
+use flux_ir::check::{EPOCHS, verify};
 use flux_ir::eval::Launch;
 use flux_ir::program::Program;
+use flux_ir::{Shape, Target};
 
 /// Launches that are small in tiles of four rows and two columns, with the number of consecutive
 /// ones: one tile and several, whole and ragged, across shards, fewer rows than ranks, one CTA that
@@ -35,12 +35,15 @@ const fn launch(world: u32, m: u32, n: u32, ctas: u32) -> Launch {
 }
 
 /// Whether each interleaving of `mutant` leaves what `original` leaves, in every small launch in
-/// which some actor of it does something else; there has to be one.
-pub(super) fn same_contents(original: &Program, mutant: &Program) -> Verdict {
+/// which some actor of it does something else; there has to be one. Both run on the host; whether
+/// launches end is asked as `target` runs them.
+pub(super) fn same_contents(original: &Program, mutant: &Program, target: Target) -> Verdict {
     let show = || {
         let original = verify(original.clone()).map_err(|found| found.to_string())?;
         let mutant = verify(mutant.clone())
             .map_err(|found| format!("in small tiles the checker says: {found}"))?;
+        let mut on_target = mutant.program().clone();
+        on_target.target = target;
         let (mut launches, mut states) = (0, 0);
         for (launch, epochs) in LAUNCHES {
             if events::same(original.program(), mutant.program(), launch) {
@@ -48,9 +51,21 @@ pub(super) fn same_contents(original: &Program, mutant: &Program) -> Verdict {
             }
             let Launch { shape, world, ctas } = launch;
             launches += 1;
-            states += explored(&original, &mutant, launch, epochs).map_err(|what| {
+            let about = |what: String| {
                 format!("{shape} over {world} with {ctas} CTAs, {epochs} launches: {what}")
-            })?;
+            };
+            mutant.check_launch(launch).map_err(|found| about(found.to_string()))?;
+            let limits = Limits { first_fault: true, ..Limits::default() };
+            let equivalent = explore::equivalent(&original, &mutant, launch, &limits);
+            states += equivalent.map_err(|difference| about(difference.to_string()))? as u64;
+            if epochs > EPOCHS || target != Target::Host {
+                let outcome = explore::run(&on_target, launch, epochs, &limits);
+                let outcome = outcome.map_err(|error| about(error.to_string()))?;
+                if let Some(fault) = outcome.faults.first() {
+                    return Err(about(format!("an interleaving breaks {}", fault.rule)));
+                }
+                states += outcome.states as u64;
+            }
         }
         match launches {
             0 => Err("no small launch shows a difference".into()),
@@ -58,26 +73,4 @@ pub(super) fn same_contents(original: &Program, mutant: &Program) -> Verdict {
         }
     };
     show().unwrap_or_else(Verdict::Survived)
-}
-
-/// Plays every interleaving. Returns how many states there are, or what went wrong in one.
-fn explored(
-    original: &Verified,
-    mutant: &Verified,
-    launch: Launch,
-    epochs: u32,
-) -> Result<u64, String> {
-    mutant.check_launch(launch).map_err(|found| format!("the checker says: {found}"))?;
-    let limits = Limits { first_fault: true, ..Limits::default() };
-    let states = explore::equivalent(original, mutant, launch, &limits);
-    let states = states.map_err(|difference| difference.to_string())?;
-    if epochs <= EPOCHS {
-        return Ok(states as u64);
-    }
-    let outcome = explore::run(mutant.program(), launch, epochs, &limits);
-    let outcome = outcome.map_err(|error| error.to_string())?;
-    match outcome.faults.first() {
-        None => Ok((states + outcome.states) as u64),
-        Some(fault) => Err(format!("an interleaving breaks {}", fault.rule)),
-    }
 }

@@ -93,7 +93,7 @@ impl Subject {
         if harmful.is_empty() && events::launches(self.small.tile).all(same_small) {
             return Verdict::SameEvents;
         }
-        match proof::same_contents(&self.small, small) {
+        match proof::same_contents(&self.small, small, self.program.target) {
             Verdict::Survived(reason) => {
                 // What does harm in small tiles does it in these at rarer shapes.
                 let rare = self.differing(mutant, events::all_shards(self.program.tile));
