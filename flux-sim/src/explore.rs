@@ -24,7 +24,7 @@
 //!
 //! # What is asked
 //!
-//! Memory holds, for each [cell](cells), which move wrote it last. In every interleaving
+//! Memory holds, for each cell (`explore/cells.rs`), which move wrote it last. In every interleaving
 //!
 //! * all actors come to their ends ([`Rule::Deadlock`], [`Rule::WaitWithoutSignal`]),
 //! * a read sees a write of its own launch ([`Rule::ReadBeforeArrival`],
