@@ -24,6 +24,7 @@ mod effects;
 mod epochs;
 mod explain;
 mod family;
+mod grouped;
 mod happens;
 mod launch;
 mod machine;

@@ -9,41 +9,23 @@
 //! each raise that a wait of its own stands for, which decides nearly every question at once;
 //! [`Past`] follows all paths, for those that are left.
 
+use super::grouped::Grouped;
 use super::machine::Raise;
 use super::memory::Access;
 use super::trace::{Act, Actor, ActorTrace, Layout};
 
 /// Raises by slot, in the order of the run.
 #[derive(Debug)]
-pub(super) struct History {
-    starts: Vec<u32>,
-    raises: Vec<Raise>,
-}
+pub(super) struct History(Grouped<Raise>);
 
 impl History {
     pub(super) fn new(slots: usize, raises: &[Raise]) -> Self {
-        let mut starts = vec![0u32; slots + 1];
-        for raise in raises {
-            starts[raise.slot as usize + 1] += 1;
-        }
-        for slot in 0..slots {
-            starts[slot + 1] += starts[slot];
-        }
-        let mut next = starts.clone();
-        let mut order = vec![0u32; raises.len()];
-        for (index, raise) in raises.iter().enumerate() {
-            let place = &mut next[raise.slot as usize];
-            order[*place as usize] = index as u32;
-            *place += 1;
-        }
-        let raises = order.into_iter().map(|index| raises[index as usize]).collect();
-        History { starts, raises }
+        History(Grouped::new(slots, raises, |raise| raise.slot))
     }
 
     /// The raises of a slot.
     pub(super) fn of(&self, slot: u32) -> &[Raise] {
-        let slot = slot as usize;
-        &self.raises[self.starts[slot] as usize..self.starts[slot + 1] as usize]
+        self.0.of(slot)
     }
 
     /// How much a slot grows by the raises of launches behind `from`, up to `to`.

@@ -80,13 +80,7 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     let history = History::new(layout.slot_count(), &run.raises);
     scopes::check(&layout, &traces, &history, found);
     let mut drift = Findings::default();
-    epochs::drift(
-        &layout,
-        &traces,
-        &history,
-        if uniform.is_some() { 1 } else { period },
-        &mut drift,
-    );
+    epochs::drift(&layout, &traces, &history, alike_after, &mut drift);
     if uniform.is_some() && drift.count == 0 {
         layout.read_epochs = 1;
     }

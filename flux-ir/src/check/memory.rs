@@ -1,6 +1,7 @@
 //! Memory that ranks share: which rectangles overlap, and who reads and writes each.
 
 use super::effects::RankTrace;
+use super::grouped::Grouped;
 use super::machine::Run;
 use super::trace::{Act, ActorTrace, Layout};
 use crate::eval::Region;
@@ -48,50 +49,6 @@ pub(super) struct Memory {
     reads: Grouped<Access>,
     /// Whether some element is written more than once in a launch.
     pub(super) rewritten: bool,
-}
-
-/// Items by the rectangle they belong to.
-#[derive(Debug)]
-struct Grouped<T> {
-    starts: Vec<u32>,
-    items: Vec<T>,
-}
-
-impl<T: Copy> Grouped<T> {
-    /// Groups items, in a stable order, by a number below `groups`.
-    fn new(groups: usize, items: &[T], group: impl Fn(&T) -> u32) -> Self {
-        let mut starts = vec![0u32; groups + 1];
-        for item in items {
-            starts[group(item) as usize + 1] += 1;
-        }
-        for at in 0..groups {
-            starts[at + 1] += starts[at];
-        }
-        let mut next = starts.clone();
-        let mut order = vec![0u32; items.len()];
-        for (index, item) in items.iter().enumerate() {
-            let place = &mut next[group(item) as usize];
-            order[*place as usize] = index as u32;
-            *place += 1;
-        }
-        let items = order.into_iter().map(|index| items[index as usize]).collect();
-        Grouped { starts, items }
-    }
-
-    fn of(&self, group: u32) -> &[T] {
-        let group = group as usize;
-        &self.items[self.starts[group] as usize..self.starts[group + 1] as usize]
-    }
-}
-
-impl Grouped<Access> {
-    /// Sorts each group as the greedy run did its accesses.
-    fn sort(&mut self) {
-        for bounds in self.starts.windows(2) {
-            let group = &mut self.items[bounds[0] as usize..bounds[1] as usize];
-            group.sort_unstable_by_key(Access::moment);
-        }
-    }
 }
 
 /// Joins the traces of all ranks: actors in the order of their numbers, and one numbering of
@@ -165,7 +122,7 @@ impl Memory {
         }
         let count = rects.len();
         let mut writes = Grouped::new(count, &writes, |write| write.rect);
-        writes.sort();
+        writes.sort_each(Access::moment);
         let pairs = overlaps(&rects, |rect| !writes.of(rect).is_empty());
         let is_written = |rect| !writes.of(rect).is_empty();
         let rewritten = pairs.iter().any(|&(a, b)| is_written(a) && is_written(b))
@@ -181,12 +138,9 @@ impl Memory {
             });
         let both: Vec<(u32, u32)> = pairs.iter().flat_map(|&(a, b)| [(a, b), (b, a)]).collect();
         let by_rect = Grouped::new(count, &both, |pair| pair.0);
-        let neighbors = Grouped {
-            starts: by_rect.starts,
-            items: by_rect.items.iter().map(|pair| pair.1).collect(),
-        };
+        let neighbors = by_rect.map(|pair| pair.1);
         let mut reads = Grouped::new(count, &reads, |read| read.rect);
-        reads.sort();
+        reads.sort_each(Access::moment);
         Memory { rects, neighbors, writes, reads, rewritten }
     }
 
