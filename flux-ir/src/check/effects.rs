@@ -42,6 +42,7 @@ pub(super) fn walk(
             let ctas = (0..bodies(entry, layout.launch)).map(Some).chain([None]);
             for (cta, actor) in ctas.zip(&mut places) {
                 walk.steps = std::mem::take(&mut actor.steps);
+                walk.had = Had::default();
                 let held = walk.steps.len();
                 walk.run(agent, cta);
                 let taken = (walk.steps.len() - held) as u64;
@@ -57,9 +58,48 @@ pub(super) fn walk(
     }
     let mut rects = walk.rects;
     if let Some(uniform) = uniform {
-        uniform.extend(layout.epochs, &mut actors, &mut rects);
+        uniform.extend(layout, &mut actors, &mut rects);
     }
     RankTrace { actors, rects }
+}
+
+/// Slots of which an actor's last wait is remembered.
+const WAITED: usize = 64;
+
+/// What an actor has had in this launch, so that it need not have it again. Tiles that follow
+/// each other mostly wait for the same, and counters only grow.
+#[derive(Debug)]
+struct Had {
+    /// The last wait for each slot, by the slot's number modulo [`WAITED`].
+    waits: [Option<Step>; WAITED],
+    /// Whether a fence would order something: a wait, or a signal behind puts.
+    unfenced: bool,
+}
+
+impl Default for Had {
+    fn default() -> Self {
+        Had { waits: [None; WAITED], unfenced: false }
+    }
+}
+
+impl Had {
+    /// Notes a wait; says whether it gives anything.
+    fn wait(&mut self, number: u32, act: Act) -> bool {
+        let Act::Wait { slot, .. } = act else { return true };
+        let last = &mut self.waits[slot as usize % WAITED];
+        let gives = last.replace(Step { number, act }) != Some(Step { number, act });
+        self.unfenced |= gives;
+        gives
+    }
+
+    fn raise(&mut self) {
+        self.unfenced = true;
+    }
+
+    /// Notes a fence; says whether it gives anything.
+    fn fence(&mut self) -> bool {
+        std::mem::take(&mut self.unfenced)
+    }
 }
 
 struct Walk<'a, 'p> {
@@ -72,8 +112,9 @@ struct Walk<'a, 'p> {
     /// A contribution to the last sum: all are of the same elements.
     summed: Option<Region>,
     sound: bool,
-    /// Steps of the actor at hand.
+    /// Steps of the actor at hand, and what they gave it in this launch.
     steps: Vec<Step>,
+    had: Had,
     /// The rectangles of memory that ranks share, and their numbers.
     rects: Vec<Region>,
     numbers: FxHashMap<Region, u32>,
@@ -96,6 +137,7 @@ impl<'a, 'p> Walk<'a, 'p> {
             summed: None,
             sound: true,
             steps: Vec::new(),
+            had: Had::default(),
             rects: Vec::new(),
             numbers: FxHashMap::default(),
             found,
@@ -165,7 +207,9 @@ impl<'a, 'p> Walk<'a, 'p> {
                 self.wait(number, signal, &slots, target)
             }
             Action::FenceProxyAsync => {
-                self.step(number, Act::Fence);
+                if self.layout.repeats || self.had.fence() {
+                    self.step(number, Act::Fence);
+                }
                 Ok(())
             }
             Action::Signal { rank, signal, slot, change, scope: _, after: _ } => {
@@ -237,7 +281,10 @@ impl<'a, 'p> Walk<'a, 'p> {
         }
         let (slot, len) = (all.start + slots.start, slots.len() as u32);
         let target = target.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-        self.step(number, Act::Wait { slot, len, target });
+        let act = Act::Wait { slot, len, target };
+        if self.layout.repeats || self.had.wait(number, act) {
+            self.step(number, act);
+        }
         Ok(())
     }
 
@@ -262,6 +309,7 @@ impl<'a, 'p> Walk<'a, 'p> {
             Change::Add(count) => (false, count),
             Change::Set(value) => (true, value),
         };
+        self.had.raise();
         self.step(number, Act::Raise { slot: all.start + slot, sets, value });
         Ok(())
     }

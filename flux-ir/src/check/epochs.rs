@@ -39,9 +39,14 @@ impl Uniform {
     }
 
     /// Extends the traces of the first launch by those of the others, and their rectangles.
-    pub(super) fn extend(&self, epochs: u32, actors: &mut [ActorTrace], rects: &mut Vec<Region>) {
+    pub(super) fn extend(
+        &self,
+        layout: &Layout<'_>,
+        actors: &mut [ActorTrace],
+        rects: &mut Vec<Region>,
+    ) {
         let first = rects.len() as u32;
-        for epoch in 2..=epochs {
+        for epoch in 2..=layout.epochs {
             for rect in 0..first as usize {
                 let mut region = rects[rect].clone();
                 let moves = self.planes[region.buffer.index()][epoch as usize - 1];
@@ -51,13 +56,15 @@ impl Uniform {
         }
         for actor in actors {
             let count = actor.steps.len();
-            for later in 1..epochs {
+            for later in 1..layout.epochs {
+                let reads = later < layout.read_epochs;
                 for at in 0..count {
                     let mut step = actor.steps[at];
                     let grown = self.growth[step.number as usize] * i64::from(later);
                     match &mut step.act {
                         Act::Wait { target, .. } => *target += grown as i32,
                         Act::Raise { value, .. } => *value = (i64::from(*value) + grown) as u32,
+                        Act::Read { .. } | Act::Contribution { .. } if !reads => continue,
                         Act::Read { rect, .. }
                         | Act::Contribution { rect, .. }
                         | Act::Write { rect, .. } => *rect += later * first,
@@ -261,14 +268,10 @@ pub(super) fn count(program: &Program, period: u32, uniform: bool) -> u32 {
 pub(super) fn lag(layout: &Layout<'_>, traces: &[ActorTrace], period: u32, found: &mut Findings) {
     let last = layout.epochs;
     for trace in traces {
-        let (then, now) = (trace.launch(last - period), trace.launch(last));
-        for (then, now) in trace.steps[then].iter().zip(&trace.steps[now]) {
-            let (Act::Wait { target: t1, .. }, Act::Wait { target: t2, .. }) = (then.act, now.act)
-            else {
-                continue;
-            };
+        let (then, now) = (trace.waits(last - period), trace.waits(last));
+        for ((_, _, t1), (now, _, t2)) in then.zip(now) {
             if t2 <= 0 && t2 > t1 {
-                let stmt = layout.stmt(*now);
+                let stmt = layout.stmt(now);
                 found.once(Rule::CounterWrap, stmt, || {
                     let message = format!(
                         "the wait asks for nothing in the first {last} launches, which are those that are checked"
@@ -296,23 +299,18 @@ pub(super) fn drift(
     let mut asked = FxHashSet::default();
     for trace in traces {
         for epoch in last.saturating_sub(2 * period) + 1..=last - period {
-            let (now, then) = (trace.launch(epoch), trace.launch(epoch + period));
-            for (now, then) in trace.steps[now].iter().zip(&trace.steps[then]) {
-                let (Act::Wait { target: t1, .. }, Act::Wait { slot, len, target: t2 }) =
-                    (now.act, then.act)
-                else {
-                    continue;
-                };
+            let (now, then) = (trace.waits(epoch), trace.waits(epoch + period));
+            for ((_, _, t1), (then, slots, t2)) in now.zip(then) {
                 let grows = i64::from(t2) - i64::from(t1);
-                if t2 <= 0 || !asked.insert((slot, len, t1, t2)) {
+                if t2 <= 0 || !asked.insert((slots.clone(), t1, t2)) {
                     continue;
                 }
-                for slot in slot..slot + len {
+                for slot in slots {
                     let growth = history.growth(slot, epoch, epoch + period);
                     if growth != grows || grows <= 0 {
-                        drifts(layout, layout.stmt(*then), slot, (grows, growth), period, found);
-                    } else if !is_likeness(traces, history, slot, (t1, t2), period) {
-                        changes(layout, layout.stmt(*then), slot, found);
+                        drifts(layout, layout.stmt(then), slot, (grows, growth), period, found);
+                    } else if !is_likeness(history, slot, (t1, t2), period) {
+                        changes(layout, layout.stmt(then), slot, found);
                     }
                 }
             }
@@ -322,21 +320,12 @@ pub(super) fn drift(
 
 /// Whether what a wait stands for is, one period later, the same raises and those of the first
 /// period. Of a slot that one actor raises, each time by something, that follows from the sums.
-fn is_likeness(
-    traces: &[ActorTrace],
-    history: &History,
-    slot: u32,
-    (before, after): (i32, i32),
-    period: u32,
-) -> bool {
+fn is_likeness(history: &History, slot: u32, (before, after): (i32, i32), period: u32) -> bool {
     let all = history.of(slot);
     if all.iter().all(|raise| raise.actor == all[0].actor) {
         return true;
     }
-    let place = |raise: &Raise, later: u32| {
-        let start = traces[raise.actor as usize].starts[raise.epoch as usize - 1];
-        (raise.actor, raise.epoch + later, raise.stamp - start)
-    };
+    let place = |raise: &Raise, later: u32| (raise.actor, raise.epoch + later, raise.place);
     let moved = history.stands_for(slot, before).iter().map(|raise| place(raise, period));
     let first = all.iter().filter(|raise| raise.epoch <= period).map(|raise| place(raise, 0));
     let mut expected: Vec<_> = moved.chain(first).collect();

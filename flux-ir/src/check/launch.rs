@@ -41,13 +41,9 @@ pub(super) fn describe(launch: Launch) -> String {
 /// Checks `launch`. Needs a sound structure.
 pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) {
     let before = found.count;
-    let Some(Plan { steps, estimate, epochs, period, uniform }) =
-        admit(program, launch, step_limit, found)
-    else {
-        return;
-    };
+    let Some(plan) = admit(program, launch, step_limit, found) else { return };
     let mut views = Vec::with_capacity(launch.world as usize);
-    for view in each_rank(launch, steps, |rank| view(program, launch, rank)) {
+    for view in each_rank(launch, plan.steps, |rank| view(program, launch, rank)) {
         match view {
             Ok(view) => views.push(view),
             Err(refusal) => return refuse_order(program, launch, views.len(), refusal, found),
@@ -57,13 +53,44 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
     if found.count > before {
         return;
     }
-    let (mut layout, regions) = (Layout::new(&views, epochs), Regions::new(&views));
+    let regions = Regions::new(&views);
+    // Where launches follow from the first, its reads stand for those of all: until waits turn out
+    // not to keep up with what they wait for.
+    let first = if plan.uniform.is_some() { 1 } else { plan.epochs };
+    for read_epochs in [first, plan.epochs] {
+        if decide(&views, &regions, &plan, read_epochs, found) == Outcome::Decided {
+            return;
+        }
+    }
+}
+
+/// Whether a run with the reads of some launches decides.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Decided,
+    /// The reads of all launches have to be looked at.
+    Drifts,
+}
+
+/// Walks and runs a launch that was admitted, with the reads of the first `read_epochs` launches.
+fn decide(
+    views: &[RankView<'_>],
+    regions: &Regions<'_, '_>,
+    plan: &Plan,
+    read_epochs: u32,
+    found: &mut Findings,
+) -> Outcome {
+    let before = found.count;
+    let Plan { steps, epochs, ref uniform, .. } = *plan;
+    let mut layout = Layout::new(views, epochs);
+    let (program, launch) = (layout.program, layout.launch);
     let walked = if uniform.is_some() { 1 } else { epochs };
-    layout.estimate = estimate;
+    layout.estimate = plan.estimate;
     layout.room = AtomicU64::new(MEMORY_LIMIT / EVENT_BYTES / u64::from(epochs / walked));
+    (layout.repeats, layout.read_epochs) = (false, read_epochs);
     let walked = each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
-        (effects::walk(&layout, &regions, uniform.as_ref(), rank, &mut found), found)
+        (effects::walk(&layout, regions, uniform.as_ref(), rank, &mut found), found)
     });
     let mut traces = Vec::with_capacity(walked.len());
     for (trace, of_rank) in walked {
@@ -71,19 +98,19 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
         found.merge(of_rank);
     }
     if found.count > before || !shares_memory(program) {
-        return;
+        return Outcome::Decided;
     }
     let (traces, rects) = memory::join(traces);
-    let alike_after = if uniform.is_some() { 1 } else { period };
+    let alike_after = if uniform.is_some() { 1 } else { plan.period };
     epochs::lag(&layout, &traces, alike_after, found);
-    let Some(run) = Machine::new(&layout, &traces, found).run() else { return };
+    let Some(run) = Machine::new(&layout, &traces, found).run() else { return Outcome::Decided };
     let history = History::new(layout.slot_count(), &run.raises);
-    scopes::check(&layout, &traces, &history, found);
     let mut drift = Findings::default();
     epochs::drift(&layout, &traces, &history, alike_after, &mut drift);
-    if uniform.is_some() && drift.count == 0 {
-        layout.read_epochs = 1;
+    if drift.count > 0 && read_epochs < epochs {
+        return Outcome::Drifts;
     }
+    scopes::check(&layout, &traces, &history, found);
     let memory = Memory::new(&layout, &traces, rects, &run);
     let scene = Scene { layout: &layout, traces: &traces, history: &history };
     let counters = Counters::new(&scene);
@@ -95,6 +122,7 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
         found.merge(of_rank);
     }
     found.merge(drift);
+    Outcome::Decided
 }
 
 /// Whether ranks have signals or memory in common.

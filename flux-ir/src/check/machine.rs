@@ -23,6 +23,8 @@ pub(super) struct Raise {
     /// Up to where the actor's puts and copies are performed when it happens.
     pub(super) performed: u32,
     pub(super) epoch: u32,
+    /// Its place among the actor's raises of this launch.
+    pub(super) place: u32,
     /// The value the slot has then.
     pub(super) value: u32,
 }
@@ -54,6 +56,15 @@ pub(super) struct Cursor {
     pub(super) blocked: Option<Blocked>,
     /// The stamp up to which its puts and copies are performed.
     performed: u32,
+    /// Raises it has done in the launch at hand.
+    raised: u32,
+}
+
+impl Cursor {
+    /// Lets the actor go on to the end of the next launch.
+    fn start(&mut self, end: u32) {
+        (self.end, self.raised) = (end, 0);
+    }
 }
 
 /// A rank's progress.
@@ -155,7 +166,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         let epoch = progress.epoch;
         for agent in agents {
             for actor in self.layout.bodies(self.layout.exit(rank, *agent)) {
-                self.cursors[actor as usize].end = self.traces[actor as usize].end(epoch);
+                self.cursors[actor as usize].start(self.traces[actor as usize].end(epoch));
                 self.ready.push(actor);
             }
         }
@@ -195,7 +206,7 @@ impl<'a, 'p> Machine<'a, 'p> {
         if cta.is_some() {
             progress.bodies[agent.index()] -= 1;
             if progress.bodies[agent.index()] == 0 {
-                self.cursors[exit as usize].end = self.traces[exit as usize].end(progress.epoch);
+                self.cursors[exit as usize].start(self.traces[exit as usize].end(progress.epoch));
                 self.ready.push(exit);
             }
             return;
@@ -240,7 +251,9 @@ impl<'a, 'p> Machine<'a, 'p> {
         let epoch = self.ranks[self.layout.actor(actor).rank as usize].epoch;
         // What an earlier launch put is performed at its end.
         let performed = cursor.performed.max(trace.starts[epoch as usize - 1]);
-        self.run.raises.push(Raise { slot, actor, stamp, performed, epoch, value: new });
+        let place = cursor.raised;
+        cursor.raised += 1;
+        self.run.raises.push(Raise { slot, actor, stamp, performed, epoch, place, value: new });
         self.slots[slot as usize] = new;
         self.wake(slot, new);
     }

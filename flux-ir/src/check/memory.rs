@@ -107,8 +107,6 @@ impl Memory {
                         origin,
                     };
                     match step.act {
-                        Act::Read { .. } | Act::Contribution { .. }
-                            if epoch > layout.read_epochs => {}
                         Act::Read { rect, .. } | Act::Contribution { rect, .. } => {
                             reads.push(access(rect, None, 0, &mut times));
                         }

@@ -197,8 +197,6 @@ impl<'p> Walk<'_, 'p, '_> {
                 }
                 self.raise(slot);
             }
-            Act::Read { .. } | Act::Contribution { .. }
-                if self.me.epoch > self.scene.layout.read_epochs => {}
             Act::Read { rect, proxy } => {
                 self.read(rect, proxy);
             }

@@ -22,7 +22,7 @@ pub(super) enum Proxy {
 }
 
 /// What a step does.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     /// Blocks until each of `len` slots from `slot` has reached `target`.
     Wait { slot: u32, len: u32, target: i32 },
@@ -40,7 +40,7 @@ pub(super) enum Act {
 }
 
 /// A step, and the statement it comes from by its number in the Program.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) number: u32,
     pub(super) act: Act,
@@ -58,6 +58,18 @@ impl ActorTrace {
     /// The steps of launch `epoch`, by position.
     pub(super) fn launch(&self, epoch: u32) -> Range<usize> {
         self.starts[epoch as usize - 1] as usize..self.starts[epoch as usize] as usize
+    }
+
+    /// The waits of launch `epoch`: each step, its slots and its target.
+    pub(super) fn waits(&self, epoch: u32) -> impl Iterator<Item = (Step, Range<u32>, i32)> + '_ {
+        self.steps[self.launch(epoch)].iter().filter_map(|step| match step.act {
+            Act::Wait { slot, len, target } => Some((*step, slot..slot + len, target)),
+            Act::Fence
+            | Act::Raise { .. }
+            | Act::Read { .. }
+            | Act::Contribution { .. }
+            | Act::Write { .. } => None,
+        })
     }
 
     /// The stamp of the end of launch `epoch`.
@@ -85,9 +97,11 @@ pub(super) struct Layout<'p> {
     pub(super) launch: Launch,
     /// Consecutive launches that are run.
     pub(super) epochs: u32,
-    /// Launches, from the first, whose reads are asked for: the first alone where the others are
-    /// like it.
+    /// Launches, from the first, whose reads are in the traces: the first alone where the others
+    /// are like it.
     pub(super) read_epochs: u32,
+    /// Whether traces hold waits and fences that give an actor nothing it does not have already.
+    pub(super) repeats: bool,
     /// Events that traces may hold in all, of which so many are left.
     pub(super) room: AtomicU64,
     /// A bound on the bytes the check takes.
@@ -103,7 +117,8 @@ pub(super) struct Layout<'p> {
 }
 
 impl<'p> Layout<'p> {
-    /// Numbers the actors and slots of a launch; `views` are those of its ranks.
+    /// Numbers the actors and slots of a launch; `views` are those of its ranks. Traces hold
+    /// everything.
     pub(super) fn new(views: &[RankView<'p>], epochs: u32) -> Self {
         let (program, launch) = (views[0].program, views[0].launch);
         let mut actors = Vec::new();
@@ -132,6 +147,7 @@ impl<'p> Layout<'p> {
             launch,
             epochs,
             read_epochs,
+            repeats: true,
             room,
             estimate: 0,
             stmts,

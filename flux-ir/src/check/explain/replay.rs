@@ -20,6 +20,8 @@ pub(super) struct Place {
     /// It has begun the launch at hand, and has not ended it.
     active: bool,
     performed: u32,
+    /// Raises it has done in the launch at hand.
+    raised: u32,
 }
 
 /// A rank's progress.
@@ -148,6 +150,7 @@ impl Player<'_, '_> {
         let limit = self.limits.map_or(u32::MAX, |limits| limits[actor as usize]);
         let place = &mut self.replay.places[actor as usize];
         place.end = trace.end(epoch).min(limit);
+        place.raised = 0;
         place.active = true;
         self.ready.push(actor);
     }
@@ -194,7 +197,17 @@ impl Player<'_, '_> {
         }
         // What an earlier launch put is performed at its end.
         let performed = place.performed.max(trace.starts[epoch as usize - 1]);
-        self.replay.run.raises.push(Raise { slot, actor, stamp, performed, epoch, value: new });
+        let nth = place.raised;
+        place.raised += 1;
+        self.replay.run.raises.push(Raise {
+            slot,
+            actor,
+            stamp,
+            performed,
+            epoch,
+            place: nth,
+            value: new,
+        });
         self.replay.slots[slot as usize] = new;
         let ready = &mut self.ready;
         self.waiting[slot as usize].retain(|&(target, actor)| {
