@@ -122,6 +122,26 @@ impl Stream {
         self.device().check("cuStreamWriteValue32", result)
     }
 
+    /// Lets all that is enqueued later wait until the first word of `word` has reached `value`, as
+    /// counters that wrap do: it goes on from any value up to 2³¹ - 1 after it.
+    ///
+    /// Nothing ends this wait but the word: whoever enqueues it sees to it that the word comes, also
+    /// after a failure.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`], [`Error::Driver`].
+    pub fn wait_u32(&self, word: Span<'_>, value: u32) -> Result<(), Error> {
+        within("a word", 0, 4, word.bytes())?;
+        require_word_address(word.address())?;
+        self.device().bind()?;
+        let flags = sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ as u32;
+        let (stream, address) = (self.raw(), word.address());
+        // SAFETY: the word lies within a span and is aligned.
+        let result = unsafe { sys::cuStreamWaitValue32_v2(stream, address, value, flags) };
+        self.device().check("cuStreamWaitValue32", result)
+    }
+
     /// Sets every byte of `span`.
     ///
     /// # Errors

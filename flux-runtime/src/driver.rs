@@ -98,6 +98,7 @@ const SYMBOLS: &[&str] = &[
     "cuStreamQuery",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuStreamWaitValue32_v2",
     "cuStreamWriteValue32_v2",
     "cuEventCreate",
     "cuEventDestroy_v2",

@@ -112,6 +112,9 @@ pub enum Error {
         /// Bytes there are.
         bytes: u64,
     },
+    /// Kernels over 16-bit numbers were asked for `f32`.
+    #[error("these kernels take numbers of 16 bits, f32 has 32")]
+    NotSixteenBits,
     /// A quantity that must be a multiple of another, and is not.
     #[error("{what} must be a multiple of {multiple}, it is {found}")]
     Misaligned {

@@ -48,19 +48,52 @@ impl Layout {
     }
 }
 
+/// What the device heap of a rank is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HeapMemory {
+    /// Device memory.
+    Device,
+    /// Pinned host memory that the device reaches over its link to the host: the heap of a rank
+    /// that is nothing but memory there.
+    Host,
+}
+
 /// The heaps of all ranks that share one device, zeroed: for each rank device memory, and host
 /// memory that kernels see. Tables of their addresses lie in device memory, so that a kernel finds
 /// any rank's heap by index.
 #[derive(Debug)]
 pub struct Heaps {
-    device: Vec<DeviceBuffer>,
+    device: Vec<Heap>,
     host: Vec<HostBuffer>,
     /// Addresses of the device heaps, then those of the host heaps.
     tables: DeviceBuffer,
 }
 
+/// The memory of a device heap.
+#[derive(Debug)]
+enum Heap {
+    Device(DeviceBuffer),
+    Host(HostBuffer),
+}
+
+impl Heap {
+    fn alloc(device: &Arc<Device>, memory: HeapMemory, bytes: u64) -> Result<Heap, Error> {
+        Ok(match memory {
+            HeapMemory::Device => Heap::Device(DeviceBuffer::alloc_zeroed(device, bytes)?),
+            HeapMemory::Host => Heap::Host(HostBuffer::alloc(device, bytes)?),
+        })
+    }
+
+    fn span(&self) -> Span<'_> {
+        match self {
+            Heap::Device(buffer) => buffer.span(),
+            Heap::Host(buffer) => buffer.span(),
+        }
+    }
+}
+
 impl Heaps {
-    /// Allocates the heaps of a world of `world` ranks.
+    /// Allocates the heaps of a world of `world` ranks, all in device memory.
     ///
     /// # Errors
     ///
@@ -71,18 +104,36 @@ impl Heaps {
         device_bytes: u64,
         host_bytes: u64,
     ) -> Result<Heaps, Error> {
-        if world == 0 {
+        Heaps::of(device, &vec![HeapMemory::Device; world as usize], device_bytes, host_bytes)
+    }
+
+    /// Allocates the heaps of a world with one rank for each entry of `memories`, which says what
+    /// its device heap is made of.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heaps::allocate`].
+    pub fn of(
+        device: &Arc<Device>,
+        memories: &[HeapMemory],
+        device_bytes: u64,
+        host_bytes: u64,
+    ) -> Result<Heaps, Error> {
+        if memories.is_empty() {
             let (what, high) = ("ranks of a world", u32::MAX.into());
             return Err(Error::OutOfRange { what, low: 1, high, found: 0 });
         }
-        let of_device: Vec<_> = (0..world)
-            .map(|_| DeviceBuffer::alloc_zeroed(device, device_bytes))
+        let of_device: Vec<_> = memories
+            .iter()
+            .map(|&memory| Heap::alloc(device, memory, device_bytes))
             .collect::<Result<_, _>>()?;
-        let of_host: Vec<_> =
-            (0..world).map(|_| HostBuffer::alloc(device, host_bytes)).collect::<Result<_, _>>()?;
+        let of_host: Vec<_> = memories
+            .iter()
+            .map(|_| HostBuffer::alloc(device, host_bytes))
+            .collect::<Result<_, _>>()?;
         let addresses: Vec<u64> = of_device
             .iter()
-            .map(DeviceBuffer::address)
+            .map(|heap| heap.span().address())
             .chain(of_host.iter().map(HostBuffer::address))
             .collect();
         let tables = DeviceBuffer::alloc(device, 8 * addresses.len() as u64)?;
@@ -110,8 +161,9 @@ impl Heaps {
     /// # Errors
     ///
     /// [`Error::NoSuchRank`].
-    pub fn device(&self, rank: u32) -> Result<&DeviceBuffer, Error> {
-        self.device.get(rank as usize).ok_or(Error::NoSuchRank { rank, world: self.world() })
+    pub fn device(&self, rank: u32) -> Result<Span<'_>, Error> {
+        let heap = self.device.get(rank as usize);
+        heap.map(Heap::span).ok_or(Error::NoSuchRank { rank, world: self.world() })
     }
 
     /// The host heap of a rank.
@@ -131,7 +183,7 @@ impl Heaps {
     pub fn span(&self, rank: u32, offset: u64, length: u64) -> Result<Span<'_>, Error> {
         let heap = self.device(rank)?;
         within("a device heap", offset, length, heap.bytes())?;
-        heap.span().part(offset, length)
+        heap.part(offset, length)
     }
 }
 

@@ -10,13 +10,14 @@
 //! | a GPU and its numbers | [`Device`], [`DeviceProperties`], [`Architecture`] |
 //! | order of work | [`Stream`], [`Event`] |
 //! | memory on the GPU, on the host, of the caller | [`DeviceBuffer`], [`HostBuffer`], [`Span`] |
-//! | moving bytes and words behind other work | [`Stream::copy_2d`], [`Stream::write_u32`] |
+//! | moving bytes and words behind other work | [`Stream::copy_2d`], [`Stream::write_u32`], [`Stream::wait_u32`] |
 //! | the same memory on each rank | [`Heaps`], [`Layout`] |
 //! | PTX, functions, launching | [`Module`], [`Function`], [`Launch`], [`TensorMap`] |
 //! | how many CTAs a rank may have | [`SmBudget`], [`Function::require_resident`] |
 //! | ranks finding each other | [`Rendezvous`] |
 //! | a wait that gave up, as a sentence | [`StallReport`] |
 //! | the live baseline of benches | [`blas`] |
+//! | drawing, comparing and summing numbers on a device | [`numbers`] |
 //!
 //! # Safety
 //!
@@ -38,6 +39,7 @@
 //! [`probe`] can lead to.
 
 pub mod blas;
+pub mod numbers;
 
 mod budget;
 mod copy;
@@ -62,7 +64,7 @@ pub use device::{Architecture, Capability, Device, DeviceProperties};
 pub use driver::{DriverInfo, DriverVersion, OLDEST_DRIVER, probe};
 pub use error::Error;
 pub use event::{Event, Timing};
-pub use heap::{HEAP_ALIGNMENT, Heaps, Layout};
+pub use heap::{HEAP_ALIGNMENT, HeapMemory, Heaps, Layout};
 pub use host::HostBuffer;
 pub use launch::{Launch, PARAMETER_BYTES, Residency};
 pub use memory::{DeviceBuffer, Span};

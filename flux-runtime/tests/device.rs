@@ -1,9 +1,10 @@
 //! What needs a GPU. Without one, every case is counted as ignored and the reason is printed.
 
 use flux_runtime::blas::{Blas, GemmShape};
+use flux_runtime::numbers::{Bound, Difference, Numbers};
 use flux_runtime::{
-    Device, DeviceBuffer, ElementKind, Error, Event, Function, Heaps, HostBuffer, Launch, Module,
-    Residency, Rows, Span, Stream, Tensor2d, TensorMap, Timing,
+    Device, DeviceBuffer, ElementKind, Error, Event, Function, HeapMemory, Heaps, HostBuffer,
+    Launch, Module, Residency, Rows, Span, Stream, Tensor2d, TensorMap, Timing,
 };
 use half::bf16;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -45,9 +46,12 @@ fn main() -> ExitCode {
         a_kernel_and_the_host_see_each_others_words,
         grids_that_do_not_fit_at_once_are_named,
         heaps_are_zero_and_their_tables_point_at_them,
+        heaps_of_passive_ranks_are_pinned_host_memory,
+        a_stream_waits_for_a_word_of_the_host,
         events_keep_the_time_when_told_to,
         cudarcs_slices_and_streams_are_taken_as_they_are,
         the_baseline_multiplies_small_integers_exactly,
+        numbers_are_drawn_compared_and_summed,
     ];
     let trials = cases.into_iter().map(|(name, case)| {
         let device = device.clone();
@@ -320,7 +324,7 @@ fn heaps_are_zero_and_their_tables_point_at_them(device: Arc<Device>) {
         assert_eq!(addresses[rank as usize], heaps.device(rank).unwrap().address());
         assert_eq!(addresses[3 + rank as usize], heaps.host(rank).unwrap().address());
         let mut content = [1u8; 1024];
-        heaps.device(rank).unwrap().copy_to(0, &mut content).unwrap();
+        content_of(&device, heaps.device(rank).unwrap(), &mut content);
         assert_eq!(content, [0; 1024]);
         assert!(heaps.host(rank).unwrap().words().iter().all(|w| w.load(Ordering::Relaxed) == 0));
     }
@@ -328,6 +332,50 @@ fn heaps_are_zero_and_their_tables_point_at_them(device: Arc<Device>) {
     assert!(heaps.span(1, 256, 769).is_err());
     assert_eq!(heaps.span(3, 0, 0).unwrap_err(), Error::NoSuchRank { rank: 3, world: 3 });
     assert!(matches!(Heaps::allocate(&device, 0, 0, 0), Err(Error::OutOfRange { .. })));
+}
+
+fn content_of(device: &Arc<Device>, span: Span<'_>, content: &mut [u8]) {
+    // SAFETY: the span is borrowed from its owner for as long as this runs.
+    let buffer = unsafe { DeviceBuffer::from_raw(device, span.address(), span.bytes()) }.unwrap();
+    buffer.copy_to(0, content).unwrap();
+}
+
+fn heaps_of_passive_ranks_are_pinned_host_memory(device: Arc<Device>) {
+    let stream = Stream::new(&device).unwrap();
+    let memories = [HeapMemory::Device, HeapMemory::Host, HeapMemory::Host];
+    let heaps = Heaps::of(&device, &memories, 4096, 4).unwrap();
+    // Words that went to a peer on the host and back.
+    stream.fill_u32(heaps.span(0, 0, 4096).unwrap(), 7).unwrap();
+    stream.copy(heaps.span(1, 0, 4096).unwrap(), heaps.device(0).unwrap()).unwrap();
+    stream.copy(heaps.span(0, 2048, 2048).unwrap(), heaps.device(2).unwrap()).unwrap();
+    stream.copy(heaps.span(0, 2048, 4).unwrap(), heaps.span(1, 2048, 4).unwrap()).unwrap();
+    stream.synchronize(LONG).unwrap();
+    let mut content = [1u8; 4096];
+    content_of(&device, heaps.device(0).unwrap(), &mut content);
+    let words: Vec<u32> = content
+        .chunks_exact(4)
+        .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        .collect();
+    assert!(words[..513].iter().all(|&word| word == 7));
+    assert!(words[513..].iter().all(|&word| word == 0));
+}
+
+fn a_stream_waits_for_a_word_of_the_host(device: Arc<Device>) {
+    let stream = Stream::new(&device).unwrap();
+    let gate = HostBuffer::alloc(&device, 4).unwrap();
+    let after = HostBuffer::alloc(&device, 4).unwrap();
+    // The second wait is for a value before the one that is there, in the sense of counters.
+    for (wanted, word) in [(u32::MAX, u32::MAX), (u32::MAX - 1, 2)] {
+        stream.wait_u32(gate.span(), wanted).unwrap();
+        stream.write_u32(after.span(), word).unwrap();
+        if wanted == u32::MAX {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(after.words()[0].load(Ordering::Acquire), 0, "nobody opened the gate");
+            gate.words()[0].store(wanted, Ordering::Release);
+        }
+        stream.synchronize(LONG).unwrap();
+        assert_eq!(after.words()[0].load(Ordering::Acquire), word);
+    }
 }
 
 fn events_keep_the_time_when_told_to(device: Arc<Device>) {
@@ -413,4 +461,61 @@ fn the_baseline_multiplies_small_integers_exactly(device: Arc<Device>) {
     check();
     let short = out.span().part(0, 16).unwrap();
     assert!(matches!(gemm.run(&stream, spans.0, spans.1, short), Err(Error::OutOfBounds { .. })));
+}
+
+fn numbers_are_drawn_compared_and_summed(device: Arc<Device>) {
+    let stream = Stream::new(&device).unwrap();
+    let numbers = Numbers::load(&device, ElementKind::Bf16).unwrap();
+    let (many, odd) = (1usize << 20, (1u64 << 20) - 1);
+    let buffer = || DeviceBuffer::alloc(&device, 2 << 20).unwrap();
+    let read = |buffer: &DeviceBuffer| {
+        stream.synchronize(LONG).unwrap();
+        let mut values = vec![bf16::ZERO; many];
+        buffer.copy_to(0, &mut values).unwrap();
+        values.iter().map(|value| f64::from(value.to_f32())).collect::<Vec<_>>()
+    };
+    let (x, y) = (buffer(), buffer());
+    // An odd number of elements leaves the one behind them alone.
+    x.fill(0xff).unwrap();
+    numbers.normal(&stream, x.span().part(0, 2 * odd).unwrap(), 5, 2.0).unwrap();
+    let drawn = read(&x);
+    assert!(drawn[many - 1].is_nan());
+    let drawn = &drawn[..many - 1];
+    let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+    let variance = drawn.iter().map(|value| value * value).sum::<f64>() / drawn.len() as f64;
+    assert!(mean.abs() < 0.01 && (variance - 4.0).abs() < 0.05, "{mean} {variance}");
+    assert!(drawn.iter().any(|value| value.abs() > 8.0), "no tails");
+    // The same seed draws the same, another one does not.
+    numbers.normal(&stream, x.span(), 5, 1.0).unwrap();
+    numbers.normal(&stream, y.span(), 5, 1.0).unwrap();
+    let compare = |bound| numbers.compare(&stream, x.span(), y.span(), bound, LONG).unwrap();
+    assert_eq!(compare(Bound::EXACT), Difference { wrong: 0, largest: 0.0 });
+    numbers.normal(&stream, y.span(), 6, 1.0).unwrap();
+    assert!(compare(Bound::EXACT).wrong as usize > many / 2);
+    // One element off, one that is no number.
+    stream.copy(y.span(), x.span()).unwrap();
+    stream.synchronize(LONG).unwrap();
+    y.copy_from(2 * 12345, &[bf16::from_f32(100.0)]).unwrap();
+    assert_eq!(compare(Bound { relative: 0.0, absolute: 8.0 }).wrong, 1);
+    y.copy_from(2 * 7, &[bf16::NAN]).unwrap();
+    let found = compare(Bound { relative: 0.0, absolute: 1000.0 });
+    assert!(found.wrong == 1 && found.largest.is_nan(), "{found:?}");
+    // Small integers add up exactly, and half of them are zero where that was asked for.
+    numbers.integers(&stream, x.span(), 1, 0.5).unwrap();
+    let own = read(&x);
+    let zeros = own.iter().filter(|&&value| value == 0.0).count();
+    assert!((zeros as f64 / many as f64 - 0.5).abs() < 0.01);
+    assert!((own.iter().sum::<f64>() / many as f64).abs() < 0.01, "as many of either sign");
+    let planes = DeviceBuffer::alloc(&device, 4 << 20).unwrap();
+    numbers.integers(&stream, planes.span(), 2, 1.0).unwrap();
+    numbers.sum(&stream, y.span(), x.span(), (planes.span(), 2 << 20), 2).unwrap();
+    let total = read(&y);
+    let mut values = vec![bf16::ZERO; 2 * many];
+    planes.copy_to(0, &mut values).unwrap();
+    for (index, total) in total.iter().enumerate() {
+        let peers = [values[index], values[many + index]].map(|value| f64::from(value.to_f32()));
+        assert_eq!(*total, own[index] + peers[0] + peers[1], "element {index}");
+    }
+    assert!(numbers.sum(&stream, y.span(), x.span(), (planes.span(), 2 << 20), 3).is_err());
+    assert!(Numbers::load(&device, ElementKind::F32).is_err());
 }

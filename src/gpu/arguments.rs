@@ -10,7 +10,7 @@ use flux_ir::abi::{MapParam, Word};
 use flux_ir::arena::Handle;
 use flux_ir::kernel::ParamType;
 use flux_ir::program::{BufferId, BufferKind, Program, Sym};
-use flux_runtime::{Device, DeviceBuffer, ElementKind, Rows, Span, Stream, Tensor2d, TensorMap};
+use flux_runtime::{Device, ElementKind, Rows, Span, Stream, Tensor2d, TensorMap};
 use std::time::Duration;
 
 /// A tensor of this launch, as the device sees it.
@@ -147,7 +147,7 @@ impl GpuInstance {
         let scalars = scalars(args);
         let given = |id: BufferId| operands.iter().find(|operand| operand.buffer == id);
         let symmetric = |id: BufferId| self.workspace.buffer(id);
-        let heap = self.workspace.heaps.device(self.rank).map_or(0, DeviceBuffer::address);
+        let heap = self.workspace.heaps.device(self.rank).map_or(0, |heap| heap.address());
         let state = |index: u64| self.state.address() + index * STATE_STRIDE;
         let word = |word: &Word| match *word {
             Word::Address(id) => match symmetric(id) {
