@@ -1,0 +1,63 @@
+//! Measurements on a GPU.
+
+mod gemm;
+mod operands;
+mod timer;
+
+pub use gemm::{GemmOptions, GemmRow, gemm, gemm_chart, gemm_table};
+pub use timer::Timer;
+
+use crate::error::Error;
+use crate::report::Conditions;
+use crate::rotation::Rounds;
+use flux::World;
+use flux_runtime::{Device, ElementKind, probe};
+use std::time::Duration;
+
+/// No work that is measured here takes as long: what does is stuck.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A 16-bit format that tensors and products are measured in.
+pub trait Number: flux::Element {
+    /// The format, as the runtime names it.
+    const ELEMENT: ElementKind;
+    /// The name in tables and on the command line.
+    const NAME: &'static str;
+    /// The distance of two neighbors relative to the larger, at most.
+    const ULP: f32;
+}
+
+impl Number for half::bf16 {
+    const ELEMENT: ElementKind = ElementKind::Bf16;
+    const NAME: &'static str = "bf16";
+    const ULP: f32 = 1.0 / 128.0;
+}
+
+impl Number for half::f16 {
+    const ELEMENT: ElementKind = ElementKind::F16;
+    const NAME: &'static str = "f16";
+    const ULP: f32 = 1.0 / 1024.0;
+}
+
+/// Whether there is a device that measures.
+///
+/// # Errors
+/// Why there is none.
+pub fn available() -> Result<(), Error> {
+    World::virtual_ranks(0, 1)?;
+    Ok(())
+}
+
+/// Under which conditions rows are measured on `device`.
+pub fn conditions(device: &Device, command: &str, rounds: Rounds) -> Conditions {
+    let properties = device.properties();
+    Conditions {
+        command: command.to_owned(),
+        device: properties.name.clone(),
+        sms: properties.sms,
+        l2_bytes: properties.l2_bytes,
+        driver: probe().map_or_else(|_| "unknown".into(), |info| info.version.to_string()),
+        rounds: rounds.measured,
+        warm_up: rounds.warm_up,
+    }
+}

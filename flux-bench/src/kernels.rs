@@ -1,0 +1,69 @@
+//! The library's kernels by the format of their operands.
+
+use flux::{Error, Rank, Tensor};
+use half::{bf16, f16};
+
+#[flux::module]
+mod own {
+    use flux::prelude::*;
+
+    /// `C = A · Bᵀ` in f16, with the schedules of the library's bf16 kernel.
+    ///
+    /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    pub(super) fn gemm_f16(a: &Global<f16>, b: &Global<f16>, c: &mut Global<f16>) {
+        for tile in c.tiles() {
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+}
+
+/// The launch of a kernel (a, b) → c.
+type Launch<T> = dyn Fn(&Tensor<T>, &Tensor<T>, &mut Tensor<T>) -> Result<(), Error>;
+
+/// A kernel of two operands and a result, loaded on a rank.
+pub struct PlainKernel<T>(Box<Launch<T>>);
+
+impl<T> PlainKernel<T> {
+    /// Launches it.
+    ///
+    /// # Errors
+    /// Those of the kernel's own launch.
+    pub fn launch(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<(), Error> {
+        (self.0)(a, b, c)
+    }
+}
+
+impl<T> std::fmt::Debug for PlainKernel<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlainKernel").finish_non_exhaustive()
+    }
+}
+
+/// A format with a product of its own: `C[m, n] = A[m, k] · B[n, k]ᵀ`.
+pub trait Plain: Sized {
+    /// Loads the product.
+    ///
+    /// # Errors
+    /// Those of the kernel's own `load`.
+    fn load(rank: &Rank) -> Result<PlainKernel<Self>, Error>;
+}
+
+macro_rules! plain {
+    ($type:ty, $kernel:path) => {
+        impl Plain for $type {
+            fn load(rank: &Rank) -> Result<PlainKernel<Self>, Error> {
+                use $kernel as product;
+                let kernel = product::load(rank)?;
+                Ok(PlainKernel(Box::new(move |a, b, c| kernel.launch(a, b, c))))
+            }
+        }
+    };
+}
+
+plain!(bf16, flux::kernels::gemm_bf16);
+plain!(f16, own::gemm_f16);

@@ -1,0 +1,30 @@
+//! The instrument: kernels and communication measured beside live baselines, in one run.
+//!
+//! What a comparison needs to be believed is built in: contestants take turns (A B A B …), operands
+//! rotate over more than twice the L2 cache, data are random and normal, every contestant's result
+//! is verified in the run that times it, and medians come with their quartiles, clocks, power and
+//! temperature. Nothing here picks the rows that it prints.
+//!
+//! | question | here |
+//! |---|---|
+//! | samples, medians, ratios of pairs | [`sample`] |
+//! | taking turns | [`rotation`] |
+//! | bound ratio, exposed communication, efficiency | [`overlap`] |
+//! | sets of shapes | [`shapes`] |
+//! | tables, JSON | [`report`] |
+//! | bars as SVG | [`chart`] |
+//! | clocks, power, temperature | [`telemetry`] |
+//! | measurements on a GPU | [`device`] |
+
+pub mod chart;
+pub mod device;
+mod error;
+pub mod kernels;
+pub mod overlap;
+pub mod report;
+pub mod rotation;
+pub mod sample;
+pub mod shapes;
+pub mod telemetry;
+
+pub use error::Error;
