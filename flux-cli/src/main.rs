@@ -1,5 +1,7 @@
-//! The `flux` command: shows what a kernel becomes, and checks kernels without building them.
+//! The `flux` command: shows what a kernel becomes, checks kernels without building them, and
+//! measures them.
 
+mod bench;
 mod check;
 mod explain;
 mod order;
@@ -15,7 +17,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Shows and checks tile-fused compute-communication kernels.
+/// Shows, checks and measures tile-fused compute-communication kernels.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 struct Command {
@@ -31,7 +33,8 @@ Examples:
   flux show gemm_rs --order --m 2048 --world 4         the sequence of tiles, as a grid
   flux check src/                                      every kernel below a folder
   flux check --explain gemm_rs --m 4096 --world 8      why one launch is right, or what is wrong
-  flux check --explain ag_gemm --svg ag_gemm.svg       a small launch as a picture";
+  flux check --explain ag_gemm --svg ag_gemm.svg       a small launch as a picture
+  flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -39,6 +42,9 @@ enum Verb {
     Show(Show),
     /// Checks kernels: every schedule is lowered and has to pass the checker.
     Check(Check),
+    /// Measures: every contestant in one run, in turn, verified.
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 /// Shows a kernel.
@@ -154,6 +160,7 @@ fn main() -> ExitCode {
             explain::run(&options, asked)
         }
         Verb::Check(options) => check::run(&options),
+        Verb::Bench(bench) => bench::run(&bench),
     };
     match outcome {
         Ok((text, code)) => match io::stdout().lock().write_all(text.as_bytes()) {
