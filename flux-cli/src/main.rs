@@ -6,6 +6,7 @@ mod check;
 mod explain;
 mod order;
 mod show;
+mod sim;
 mod source;
 
 use clap::parser::ValueSource;
@@ -34,6 +35,8 @@ Examples:
   flux check src/                                      every kernel below a folder
   flux check --explain gemm_rs --m 4096 --world 8      why one launch is right, or what is wrong
   flux check --explain ag_gemm --svg ag_gemm.svg       a small launch as a picture
+  flux sim ag_gemm --m 8192 --n 49152 --k 12288 --world 8 --machine h200-nvlink
+                                                       what a launch takes, and what it waits for
   flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt";
 
 #[derive(Debug, Subcommand)]
@@ -42,6 +45,8 @@ enum Verb {
     Show(Show),
     /// Checks kernels: every schedule is lowered and has to pass the checker.
     Check(Check),
+    /// Predicts what a launch takes on a machine, without a GPU.
+    Sim(Sim),
     /// Measures: every contestant in one run, in turn, verified.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -130,6 +135,46 @@ struct Check {
     launch: LaunchOptions,
 }
 
+/// Predicts what a launch takes on a machine.
+#[derive(Debug, Args)]
+struct Sim {
+    /// `NAME` of a kernel of the library, `FILE.rs:NAME`, or `FILE.flux` with Kernel IR or a
+    /// Program.
+    kernel: String,
+    /// A machine that comes with the library, or `FILE.json` with one of your own.
+    #[arg(long, default_value = "h200-nvlink")]
+    machine: String,
+    /// Which of the kernel's schedules, from 0.
+    #[arg(long, default_value_t = 0)]
+    schedule: usize,
+    /// Predicts every schedule of the kernel, and puts the fastest first.
+    #[arg(long, conflicts_with_all = ["schedule", "svg", "trace"])]
+    schedules: bool,
+    /// Rows that are sent, and waited for, together, in place of the schedule's own.
+    #[arg(long, value_name = "ROWS")]
+    chunk_rows: Option<u32>,
+    /// Consecutive launches; the last is reported.
+    #[arg(long, default_value_t = 1)]
+    launches: u32,
+    /// Links are loaded in one direction at a time, as where peers are memory.
+    #[arg(long)]
+    passive_peers: bool,
+    /// Simulates every rank, also those that do the same as others.
+    #[arg(long)]
+    every_rank: bool,
+    /// Prints JSON in place of a table.
+    #[arg(long)]
+    json: bool,
+    /// Draws what --rank does as an SVG image; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Writes the timeline as a Chrome trace, for Perfetto; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    launch: LaunchOptions,
+}
+
 impl LaunchOptions {
     /// The launch.
     fn exact(&self) -> Launch {
@@ -160,6 +205,10 @@ fn main() -> ExitCode {
             explain::run(&options, asked)
         }
         Verb::Check(options) => check::run(&options),
+        Verb::Sim(options) => {
+            let ctas = given(&matches, &["ctas"]);
+            sim::run(&options, ctas).map(|text| (text, ExitCode::SUCCESS))
+        }
         Verb::Bench(bench) => bench::run(&bench),
     };
     match outcome {

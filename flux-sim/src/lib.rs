@@ -9,6 +9,7 @@
 //! started by the caller, each on a thread of its own. The [`adversary`] runs all ranks on one
 //! thread in an order that a seed decides, and delivers every put and copy as late as it may.
 //! [`explore`] plays all orders, without data: what each read may see is the same in each.
+//! The model of [`time`] predicts what a launch takes on a machine.
 //!
 //! Nothing hangs: each wait has a limit, and a rank whose wait gives up marks the workspace so
 //! that its peers stop too. Nothing blocks on data: an element that two actors touch at once is
@@ -29,6 +30,7 @@ mod product;
 mod sheet;
 mod signal;
 mod tensor;
+pub mod time;
 mod worker;
 mod workspace;
 

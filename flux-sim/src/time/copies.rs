@@ -1,0 +1,140 @@
+//! Copy engines, and the host that feeds them.
+
+use super::actor::Moment;
+use super::instant::Time;
+use super::machine::FlagStream;
+use super::network::Side;
+use super::record::{Kind, Op};
+use super::run::{Parts, Run, Step};
+use flux_ir::eval::{Action, Event, Region};
+use flux_ir::program::Home;
+
+impl<'p> Run<'_, 'p> {
+    /// The host: it waits itself for signals that live on the host, and enqueues all else.
+    pub(super) fn host(&mut self, index: u32, event: &Event<'p>) -> Step {
+        if let Action::Wait { signal, ref slots, target, .. } = event.action
+            && self.home(signal) == Home::Host
+        {
+            match self.await_slots(index, event, (signal, slots.clone(), target)) {
+                Ok(seen) => {
+                    let state = &mut self.states[index as usize];
+                    state.busy_until = state.busy_until.max(seen);
+                }
+                Err(blocked) => return blocked,
+            }
+        }
+        Step::Done
+    }
+
+    /// A copy engine: one thing after the other, as in a stream.
+    pub(super) fn engine(&mut self, index: u32, event: &Event<'p>) -> Step {
+        if self.parts == Parts::Compute {
+            return Step::Done;
+        }
+        match &event.action {
+            Action::Wait { signal, slots, target, .. } => {
+                let wait = (*signal, slots.clone(), *target);
+                match self.await_slots(index, event, wait) {
+                    Ok(seen) => self.stream_waited(index, event, *signal, seen),
+                    Err(blocked) => return blocked,
+                }
+            }
+            Action::Copy { from, to } => self.copy(index, event, from, to),
+            Action::Signal { rank, signal, slot, change, .. } if self.parts == Parts::All => {
+                let raise = (*rank, *signal, *slot, *change);
+                let link = &self.cost.machine.link;
+                let now = self.states[index as usize].busy_until;
+                let at = now.at + Time::from_us(link.flag_us.get());
+                let stays = link.flag_stream == FlagStream::Same;
+                let op = self.record(Op {
+                    kind: Kind::Signal,
+                    start: now.at,
+                    end: at,
+                    cause: now.cause,
+                    peer: *rank,
+                    stmt: event.number,
+                    ..self.blank(index)
+                });
+                self.raise(index, event, raise, (at, op));
+                if stays {
+                    self.states[index as usize].busy_until = Moment::of(at, op);
+                }
+            }
+            _ => {}
+        }
+        Step::Done
+    }
+
+    /// The stream goes on when its wait has ended.
+    fn stream_waited(
+        &mut self,
+        index: u32,
+        event: &Event<'p>,
+        signal: flux_ir::program::SignalId,
+        seen: Moment,
+    ) {
+        let now = self.states[index as usize].busy_until;
+        let mut ready = now.max(seen);
+        if self.home(signal) == Home::Device && self.parts == Parts::All {
+            ready.at = ready.at + Time::from_us(self.cost.machine.link.stream_wait_us.get());
+        }
+        if ready.at > now.at {
+            let op = self.record(Op {
+                kind: Kind::Wait,
+                start: now.at,
+                end: ready.at,
+                cause: ready.cause,
+                crosses: ready.crosses,
+                stmt: event.number,
+                ..self.blank(index)
+            });
+            self.states[index as usize].busy_until = Moment::of(ready.at, op);
+        }
+    }
+
+    fn copy(&mut self, index: u32, event: &Event<'p>, from: &Region, to: &Region) {
+        if from.is_empty() || to.is_empty() {
+            return;
+        }
+        let own = self.actors[index as usize].rank;
+        let bytes = self.cost.bytes(from);
+        // Data moves from the rank it lies on to the rank it is for, whichever engine moves it.
+        let (source, target) = (self.fold.class(from.rank), self.fold.class(to.rank));
+        let local = from.rank == to.rank;
+        if local && self.parts == Parts::Transfers {
+            return;
+        }
+        let link = &self.cost.machine.link;
+        let state = &self.states[index as usize];
+        let first = !local && !state.copied;
+        let before = if first { link.copy_start_us } else { link.copy_gap_us };
+        let now = state.busy_until;
+        let ready = now.at + Time::from_us(before.get());
+        let op = self.next_op();
+        let (start, end, behind) = if local {
+            (ready, ready + self.cost.local_copy(bytes), None)
+        } else {
+            let takes = self.cost.wire(bytes);
+            let sent = self.network.send((source, target), ready, takes, op);
+            (sent.start, sent.end, sent.behind)
+        };
+        let (cause, crosses) = behind.map_or((now.cause, now.crosses), |(holder, side)| {
+            let met = if side == Side::Source { from.rank } else { to.rank };
+            (holder, met != own)
+        });
+        self.record(Op {
+            kind: Kind::Copy,
+            start,
+            end,
+            cause,
+            crosses,
+            peer: if from.rank == own { to.rank } else { from.rank },
+            bytes: if local { 0 } else { bytes },
+            stmt: event.number,
+            ..self.blank(index)
+        });
+        let state = &mut self.states[index as usize];
+        state.copied |= !local;
+        state.busy_until = Moment::of(end, op);
+    }
+}

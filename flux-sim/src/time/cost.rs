@@ -1,0 +1,118 @@
+//! What the ops of a Program cost on a machine.
+
+use super::instant::Time;
+use super::machine::Machine;
+use super::{Error, Peers};
+use flux_ir::Consumers;
+use flux_ir::eval::Region;
+use flux_ir::program::Program;
+use std::collections::BTreeMap;
+
+/// The costs of one Program on one machine.
+#[derive(Debug)]
+pub(super) struct Cost<'a> {
+    pub(super) machine: &'a Machine,
+    program: &'a Program,
+    /// Multiply-adds of an SM a cycle, by element of the left operand.
+    rates: BTreeMap<&'static str, f64>,
+    /// Mainloop time over tensor-core time for this tile.
+    narrow: f64,
+    both_ways: f64,
+}
+
+impl<'a> Cost<'a> {
+    pub(super) fn new(
+        machine: &'a Machine,
+        program: &'a Program,
+        peers: Peers,
+    ) -> Result<Self, Error> {
+        let mut rates = BTreeMap::new();
+        for stmt in program.statements() {
+            let flux_ir::program::Op::Mainloop { products } = &stmt.op else { continue };
+            for product in products {
+                let element = program.buffers[product.a.buffer].element.name();
+                let rate = machine.compute.mac_per_cycle.get(element).ok_or_else(|| {
+                    let machine = machine.name.clone();
+                    Error::NoRate { machine, element }
+                })?;
+                rates.insert(element, rate.get());
+            }
+        }
+        let narrow = machine.compute.narrow_tiles.at(program.tile.n.into());
+        let both_ways = match peers {
+            Peers::Active => machine.link.both_ways.get(),
+            Peers::Passive => 1.0,
+        };
+        Ok(Cost { machine, program, rates, narrow, both_ways })
+    }
+
+    /// The clock of an SM whose tensor cores have been busy for so long.
+    pub(super) fn mhz(&self, busy: Time) -> f64 {
+        self.machine.compute.clock.at(busy.us())
+    }
+
+    fn ping_pong(&self) -> bool {
+        self.program.consumers == Consumers::PingPong
+    }
+
+    /// From the launch of a grid to its first loads.
+    pub(super) fn start(&self) -> Time {
+        let compute = &self.machine.compute;
+        let cycles =
+            if self.ping_pong() { compute.start_cycles_ping_pong } else { compute.start_cycles };
+        Time::from_cycles(cycles.get(), self.mhz(Time::ZERO))
+    }
+
+    /// What the tensor cores are busy with one product. A tile at an edge takes as long as a
+    /// whole one.
+    pub(super) fn product(&self, a: &Region, busy: Time) -> Time {
+        let tile = self.program.tile;
+        let element = self.program.buffers[a.buffer].element.name();
+        let steps = extent(&a.cols).div_ceil(tile.k.max(1));
+        let macs = f64::from(tile.m) * f64::from(tile.n) * f64::from(tile.k) * f64::from(steps);
+        let rate = self.rates.get(element).copied().unwrap_or(f64::INFINITY);
+        Time::from_cycles(macs / rate * self.narrow, self.mhz(busy))
+    }
+
+    /// Between two tiles of a ping-pong CTA.
+    pub(super) fn turn(&self, busy: Time) -> Time {
+        let cycles = if self.ping_pong() { self.machine.compute.turn_cycles.get() } else { 0.0 };
+        Time::from_cycles(cycles, self.mhz(busy))
+    }
+
+    /// The epilogue of a part of a tile.
+    pub(super) fn epilogue(&self, part: f64, busy: Time) -> Time {
+        Time::from_cycles(self.machine.compute.epilogue_cycles.get() * part, self.mhz(busy))
+    }
+
+    /// Reading and adding contributions of so many bytes.
+    pub(super) fn sum(&self, bytes: u64) -> Time {
+        Time::of_bytes(bytes, self.machine.compute.sum_gbps_per_sm.get())
+    }
+
+    /// What the bytes of a copy to a peer take on its link.
+    pub(super) fn wire(&self, bytes: u64) -> Time {
+        Time::from_us(self.machine.link.copy_wire.wire_us(bytes as f64) * self.both_ways)
+    }
+
+    /// What a copy within the device takes.
+    pub(super) fn local_copy(&self, bytes: u64) -> Time {
+        Time::of_bytes(bytes, self.machine.memory.local_copy_gbps.get())
+    }
+
+    /// What the bytes of a put take on the link.
+    pub(super) fn put(&self, bytes: u64) -> Time {
+        Time::from_us(bytes as f64 / (self.machine.link.put_gbps.get() * 1e3) * self.both_ways)
+    }
+
+    /// Bytes of a region.
+    pub(super) fn bytes(&self, region: &Region) -> u64 {
+        let element = self.program.buffers[region.buffer].element.bytes();
+        u64::from(extent(&region.rows)) * u64::from(extent(&region.cols)) * u64::from(element)
+    }
+}
+
+/// The length of a range that may be empty.
+pub(super) fn extent(range: &std::ops::Range<u32>) -> u32 {
+    range.end.saturating_sub(range.start)
+}

@@ -1,0 +1,267 @@
+//! A CTA: a producer that waits and loads ahead, tensor cores, and one or two consumers whose
+//! epilogues may hide behind the other's mainloop.
+
+use super::actor::Moment;
+use super::cost::extent;
+use super::instant::Time;
+use super::network::Side;
+use super::record::{Kind, Lane, Op};
+use super::run::{Holds, Parts, Run, Step};
+use flux_ir::Consumers;
+use flux_ir::arena::Handle;
+use flux_ir::eval::{Action, Event, Region};
+use flux_ir::program::{self, Program, Stmt};
+
+/// What each statement holds up, by its number among [`Program::statements`]: a wait ahead of
+/// the mainloop in the tile loop holds up loads, one behind it the epilogue.
+pub(super) fn holds(program: &Program) -> Vec<Holds> {
+    let mut all = Vec::new();
+    for agent in program.agents.values() {
+        number(&agent.body, Holds::Both, &mut all);
+        number(&agent.exit, Holds::Both, &mut all);
+    }
+    all
+}
+
+fn multiplies(stmt: &Stmt) -> bool {
+    matches!(stmt.op, program::Op::Mainloop { .. }) || stmt.op.body().iter().any(multiplies)
+}
+
+/// Numbers a body; `outside` is what its waits hold up where it has no mainloop.
+fn number(body: &[Stmt], outside: Holds, all: &mut Vec<Holds>) {
+    let in_tile = outside != Holds::Both
+        || body
+            .iter()
+            .any(|s| matches!(s.op, program::Op::Row { .. } | program::Op::Mainloop { .. }));
+    let last = body.iter().rposition(multiplies);
+    for (index, stmt) in body.iter().enumerate() {
+        let here = match last {
+            // Around the tile loop.
+            _ if !in_tile => Holds::Both,
+            Some(last) if index <= last => Holds::Loads,
+            Some(_) => Holds::Epilogue,
+            None => outside,
+        };
+        all.push(here);
+        number(stmt.op.body(), here, all);
+    }
+}
+
+impl<'p> Run<'_, 'p> {
+    pub(super) fn cta(&mut self, index: u32, event: &Event<'p>) -> Step {
+        match &event.action {
+            Action::Wait { signal, slots, target, .. } => {
+                match self.await_slots(index, event, (*signal, slots.clone(), *target)) {
+                    Ok(seen) => self.cta_waited(index, event, seen),
+                    Err(blocked) => return blocked,
+                }
+            }
+            Action::Mainloop { products } => {
+                for (a, b, _) in products {
+                    self.product(index, event, a, b);
+                }
+            }
+            Action::Store { to, .. } => self.store(index, event, to),
+            Action::Sum { from, .. } if self.parts == Parts::All => {
+                let bytes: u64 = from.iter().map(|region| self.cost.bytes(region)).sum();
+                let now = self.lane(index);
+                let end = now.at + self.cost.sum(bytes);
+                self.on_lane(index, event, Kind::Sum, now, end);
+            }
+            Action::Signal { rank, signal, slot, change, .. } if self.parts == Parts::All => {
+                let state = &mut self.states[index as usize];
+                let lane = state.lane;
+                // A release waits for what the consumer has stored.
+                state.lanes[lane] = state.lanes[lane].max(state.landed[lane]);
+                let now = state.lanes[lane];
+                self.signal(index, event, (*rank, *signal, *slot, *change), now);
+            }
+            Action::Sum { .. }
+            | Action::Signal { .. }
+            | Action::FenceProxyAsync
+            | Action::Copy { .. } => {}
+        }
+        Step::Done
+    }
+
+    fn lane(&self, index: u32) -> Moment {
+        let state = &self.states[index as usize];
+        state.lanes[state.lane]
+    }
+
+    fn cta_waited(&mut self, index: u32, event: &Event<'p>, seen: Moment) {
+        let fill = Time::from_us(self.cost.machine.compute.fill_us.get());
+        let holds = self.holds(event.number);
+        let state = &mut self.states[index as usize];
+        match holds {
+            Holds::Loads if seen.at > Time::ZERO => {
+                let loaded = Moment { at: seen.at + fill, ..seen };
+                state.operands = state.operands.max(loaded);
+            }
+            Holds::Loads => {}
+            Holds::Epilogue => {
+                let lane = state.lane;
+                let now = state.lanes[lane].max(state.landed[lane]);
+                self.stall(index, event, now, seen);
+                let state = &mut self.states[index as usize];
+                state.lanes[lane] = state.lanes[lane].max(now);
+            }
+            Holds::Both => {
+                let now = state.busy_until;
+                if seen.at > now.at {
+                    self.stall(index, event, now, seen);
+                    let state = &mut self.states[index as usize];
+                    let since = state.lanes[state.lane];
+                    state.lanes = [since; 2];
+                    state.operands = state.operands.max(since);
+                    state.busy_until = since;
+                }
+            }
+        }
+    }
+
+    /// Records that the lane at hand waits from `now` until `seen`.
+    fn stall(&mut self, index: u32, event: &Event<'p>, now: Moment, seen: Moment) -> Moment {
+        if seen.at <= now.at {
+            return now;
+        }
+        let lane = match self.holds(event.number) {
+            Holds::Epilogue if matches!(event.action, Action::Wait { .. }) => {
+                Lane::Epilogue(self.states[index as usize].lane as u8)
+            }
+            _ => Lane::Main,
+        };
+        let op = self.record(Op {
+            kind: Kind::Wait,
+            lane,
+            start: now.at,
+            end: seen.at,
+            cause: seen.cause,
+            crosses: seen.crosses,
+            tile: event.tile.clone(),
+            stmt: event.number,
+            ..self.blank(index)
+        });
+        let state = &mut self.states[index as usize];
+        state.lanes[state.lane] = Moment::of(seen.at, op);
+        state.lanes[state.lane]
+    }
+
+    /// An op of the consumer at hand.
+    fn on_lane(&mut self, index: u32, event: &Event<'p>, kind: Kind, now: Moment, end: Time) {
+        let lane = match kind {
+            Kind::Mainloop => Lane::Main,
+            _ => Lane::Epilogue(self.states[index as usize].lane as u8),
+        };
+        let op = self.record(Op {
+            kind,
+            lane,
+            start: now.at,
+            end,
+            cause: now.cause,
+            crosses: now.crosses,
+            tile: event.tile.clone(),
+            stmt: event.number,
+            ..self.blank(index)
+        });
+        let state = &mut self.states[index as usize];
+        state.lanes[state.lane] = Moment::of(end, op);
+    }
+
+    /// One product of a tile: all that its operands bring of the reduction.
+    fn product(&mut self, index: u32, event: &Event<'p>, a: &Region, b: &Region) {
+        let ping_pong = self.program.consumers == Consumers::PingPong;
+        let state = &mut self.states[index as usize];
+        let mut tensor = state.busy_until;
+        if state.tile != event.tile {
+            let turn = self.cost.turn(state.tensor_time);
+            if !state.tile.rows.is_empty() {
+                tensor.at = tensor.at + turn;
+            }
+            state.tile = event.tile.clone();
+            if ping_pong {
+                state.lane ^= 1;
+            }
+        }
+        let (free, operands) = (tensor.max(state.lanes[state.lane]), state.operands);
+        let mut start = free;
+        if operands.at > free.at {
+            start = self.stall(index, event, free, operands);
+        }
+        let mut end = start.at;
+        if self.parts != Parts::Transfers {
+            let state = &self.states[index as usize];
+            let takes = self.cost.product(a, state.tensor_time);
+            end = start.at + takes;
+            for operand in [a, b] {
+                end = end.max(self.load(index, operand, (start.at, start.at + takes)));
+            }
+            let state = &mut self.states[index as usize];
+            state.tensor_time = state.tensor_time + takes;
+        }
+        self.on_lane(index, event, Kind::Mainloop, start, end);
+        let state = &mut self.states[index as usize];
+        state.busy_until = state.lanes[state.lane];
+        state.operands = Moment::START;
+    }
+
+    /// When an operand of a mainloop has been loaded.
+    fn load(&mut self, index: u32, operand: &Region, while_busy: (Time, Time)) -> Time {
+        let panel =
+            (operand.buffer.index() as u32, operand.plane, operand.rows.start, operand.cols.start);
+        let bytes = self.cost.bytes(operand);
+        let memory = &self.cost.machine.memory;
+        let rates = (memory.hbm_gbps.get(), memory.l2_bytes.get());
+        let rank = self.actors[index as usize].rank as usize;
+        self.memories[rank].load(panel, bytes, while_busy, rates)
+    }
+
+    /// The epilogue of the part of the tile that goes to one place.
+    fn store(&mut self, index: u32, event: &Event<'p>, to: &Region) {
+        let cells = |rows, cols| f64::from(rows) * f64::from(cols);
+        let whole = cells(extent(&event.tile.rows), extent(&event.tile.cols));
+        let part = cells(extent(&to.rows), extent(&to.cols));
+        if part <= 0.0 || whole <= 0.0 {
+            return;
+        }
+        let now = self.lane(index);
+        if self.parts != Parts::Transfers {
+            let busy = self.states[index as usize].tensor_time;
+            let end = now.at + self.cost.epilogue((part / whole).min(1.0), busy);
+            self.on_lane(index, event, Kind::Epilogue, now, end);
+        }
+        let own = self.actors[index as usize].rank;
+        if to.rank != own && self.parts != Parts::Compute {
+            self.put(index, event, to);
+        }
+    }
+
+    /// Stores to a peer: they leave while the epilogue runs, and land later.
+    fn put(&mut self, index: u32, event: &Event<'p>, to: &Region) {
+        let now = self.lane(index);
+        let bytes = self.cost.bytes(to);
+        let takes = self.cost.put(bytes);
+        let own = self.actors[index as usize].rank;
+        let op = self.next_op();
+        let sent = self.network.send((own, self.fold.class(to.rank)), now.at, takes, op);
+        let landed = sent.end + Time::from_us(self.cost.machine.link.put_us.get());
+        let behind = sent.behind.map(|(holder, side)| (holder, side == Side::Target));
+        let (cause, crosses) = behind.unwrap_or((now.cause, now.crosses));
+        self.record(Op {
+            kind: Kind::Put,
+            lane: Lane::Link,
+            start: sent.start,
+            end: landed,
+            cause,
+            crosses,
+            tile: event.tile.clone(),
+            peer: to.rank,
+            bytes,
+            stmt: event.number,
+            ..self.blank(index)
+        });
+        let state = &mut self.states[index as usize];
+        let lane = state.lane;
+        state.landed[lane] = state.landed[lane].max(Moment::of(landed, op));
+    }
+}

@@ -1,0 +1,35 @@
+//! What happens next: events in the order of time, ties in a fixed order.
+
+use super::instant::Time;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Something that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Item {
+    /// A raise is seen: a number among those on their way.
+    Seen(u32),
+    /// An actor goes on.
+    Go(u32),
+}
+
+/// Events to come.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    heap: BinaryHeap<Reverse<(Time, Item)>>,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, at: Time, item: Item) {
+        self.heap.push(Reverse((at, item)));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Time, Item)> {
+        self.heap.pop().map(|Reverse(next)| next)
+    }
+
+    /// Whether something happens before `at`.
+    pub(super) fn before(&self, at: Time) -> bool {
+        self.heap.peek().is_some_and(|Reverse((next, _))| *next <= at)
+    }
+}

@@ -1,0 +1,552 @@
+//! Walks the agents of all simulated ranks in the order of time.
+
+use super::actor::{Moment, State};
+use super::cost::Cost;
+use super::fold::Fold;
+use super::instant::Time;
+use super::memory::DeviceMemory;
+use super::network::Network;
+use super::queue::{Item, Queue};
+use super::record::{Actor, Kind, Lane, NONE, Op, Role, Timeline};
+use super::slots::Slots;
+use super::{Error, Options};
+use flux_ir::arena::Handle;
+use flux_ir::eval::{Action, Change, Event, RankView, TileRange};
+use flux_ir::program::{AgentId, Engine, Home, Program, SignalId};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+
+/// Which parts of a launch take time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// All of it.
+    All,
+    /// The grid alone, with every signal there and nothing sent.
+    Compute,
+    /// Transfers alone, one behind the other as the launch issues them.
+    Transfers,
+}
+
+/// Whom a wait of a CTA holds up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// The loads of the next mainloop.
+    Loads,
+    /// The epilogue of the tile at hand.
+    Epilogue,
+    /// The whole CTA: it stands outside of the tile loop.
+    Both,
+}
+
+/// A raise on its way.
+#[derive(Debug, Clone, Copy)]
+struct Raise {
+    slot: u64,
+    change: Change,
+    cause: u32,
+    crosses: bool,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Progress {
+    epoch: u32,
+    /// When the launch at hand began.
+    begun: Moment,
+    /// Bodies of each agent that are not through.
+    bodies: Vec<u32>,
+    /// Agents that are not through, exits included.
+    agents: u32,
+    /// When the last of them was.
+    through: Moment,
+}
+
+pub(super) struct Run<'v, 'p> {
+    pub(super) cost: &'v Cost<'v>,
+    pub(super) parts: Parts,
+    pub(super) program: &'p Program,
+    views: &'v [RankView<'p>],
+    pub(super) fold: &'v Fold,
+    options: Options,
+    pub(super) actors: Vec<Actor>,
+    pub(super) states: Vec<State<'v, 'p>>,
+    /// Actors of each rank.
+    each: u32,
+    ranks: Vec<Progress>,
+    slots: Slots,
+    /// Where the slots of each array begin, of one rank; one more at the end.
+    bases: Vec<u64>,
+    waiting: FxHashMap<u64, Vec<u32>>,
+    queue: Queue,
+    raises: Vec<Raise>,
+    free_raises: Vec<u32>,
+    pub(super) network: Network,
+    pub(super) memories: Vec<DeviceMemory>,
+    holds: Vec<Holds>,
+    /// Whether ops are kept; without, they are counted.
+    keeps: bool,
+    ops: Vec<Op>,
+    last: Moment,
+    began: Time,
+    fault: Option<Error>,
+}
+
+/// What an event led to.
+pub(super) enum Step {
+    /// It is done.
+    Done,
+    /// It waits for a slot.
+    Blocked(u64),
+}
+
+impl<'v, 'p> Run<'v, 'p> {
+    pub(super) fn new(
+        cost: &'v Cost<'v>,
+        parts: Parts,
+        views: &'v [RankView<'p>],
+        fold: &'v Fold,
+        options: Options,
+    ) -> Self {
+        let program = views[0].program;
+        let mut actors = Vec::new();
+        for rank in 0..fold.classes() {
+            actors.push(Actor { rank, role: Role::Host });
+            for (agent, entry) in program.agents.iter() {
+                let number = agent.index() as u32;
+                match entry.engine {
+                    Engine::CopyEngine => actors.push(Actor { rank, role: Role::Engine(number) }),
+                    Engine::Ctas => actors.extend(
+                        (0..views[0].launch.ctas)
+                            .map(|cta| Actor { rank, role: Role::Cta(number, cta) }),
+                    ),
+                }
+                actors.push(Actor { rank, role: Role::Exit(number) });
+            }
+        }
+        let mut bases = vec![0];
+        for signal in program.signals.handles() {
+            let len = u64::from(views[0].signal_len(signal));
+            bases.push(bases.last().copied().unwrap_or(0) + len);
+        }
+        let slots = bases.last().copied().unwrap_or(0) * u64::from(fold.classes());
+        Run {
+            cost,
+            parts,
+            program,
+            views,
+            fold,
+            options,
+            states: actors.iter().map(|_| State::new()).collect(),
+            each: actors.len() as u32 / fold.classes(),
+            ranks: vec![Progress::default(); fold.classes() as usize],
+            slots: Slots::new(slots),
+            bases,
+            waiting: FxHashMap::default(),
+            queue: Queue::default(),
+            raises: Vec::new(),
+            free_raises: Vec::new(),
+            network: Network::new(fold.classes()),
+            memories: (0..fold.classes()).map(|_| DeviceMemory::default()).collect(),
+            holds: super::cta::holds(program),
+            keeps: parts == Parts::All,
+            ops: Vec::new(),
+            last: Moment::START,
+            began: Time::ZERO,
+            fault: None,
+            actors,
+        }
+    }
+
+    /// Runs all launches.
+    pub(super) fn run(mut self) -> Result<Timeline, Error> {
+        for rank in 0..self.fold.classes() {
+            self.begin(rank, Moment::START);
+        }
+        while let Some((now, item)) = self.queue.pop() {
+            match item {
+                Item::Seen(raise) => self.see(raise, now),
+                Item::Go(actor) => self.advance(actor, now),
+            }
+            if let Some(fault) = self.fault.take() {
+                return Err(fault);
+            }
+        }
+        if let Some(deadlock) = self.deadlock() {
+            return Err(deadlock);
+        }
+        Ok(Timeline {
+            world: self.fold.world(),
+            classes: self.fold.classes(),
+            actors: self.actors,
+            ops: self.ops,
+            begins: self.began,
+            ends: self.last.at,
+        })
+    }
+
+    /// Starts the next launch of a rank, or ends its part.
+    fn begin(&mut self, rank: u32, at: Moment) {
+        let epoch = self.ranks[rank as usize].epoch + 1;
+        if epoch > self.options.launches {
+            return;
+        }
+        let bodies: Vec<u32> = self
+            .program
+            .agents
+            .values()
+            .map(|agent| match agent.engine {
+                Engine::CopyEngine => 1,
+                Engine::Ctas => self.views[0].launch.ctas,
+            })
+            .collect();
+        let agents = bodies.len() as u32;
+        self.ranks[rank as usize] = Progress { epoch, begun: at, bodies, agents, through: at };
+        if epoch == self.options.launches && rank == 0 {
+            self.began = at.at;
+        }
+        for index in rank * self.each..(rank + 1) * self.each {
+            if matches!(self.actors[index as usize].role, Role::Host | Role::Engine(_)) {
+                self.start(index, at);
+            }
+        }
+    }
+
+    /// Starts an actor's walk of the launch at hand.
+    fn start(&mut self, index: u32, at: Moment) {
+        let Actor { rank, role } = self.actors[index as usize];
+        let (view, epoch) = (&self.views[rank as usize], self.ranks[rank as usize].epoch);
+        let agent = |number: u32| AgentId(number);
+        let run = match role {
+            Role::Host => None,
+            Role::Engine(number) => Some(view.agent(agent(number), 0, epoch)),
+            Role::Cta(number, cta) => Some(view.agent(agent(number), cta, epoch)),
+            Role::Exit(number) => Some(view.exit(agent(number), epoch)),
+        };
+        let mut state = State::new();
+        state.run = run;
+        state.busy_until = at;
+        state.operands = at;
+        state.lanes = [at; 2];
+        if role == Role::Host {
+            // Walks the copy engines' agents one behind the other, for their waits on the host.
+            state.lane = 0;
+        }
+        self.states[index as usize] = state;
+        self.queue.push(at.at, Item::Go(index));
+    }
+
+    /// Walks an actor on until it blocks, is through, or others come first.
+    fn advance(&mut self, index: u32, now: Time) {
+        let role = self.actors[index as usize].role;
+        let mut now = now;
+        loop {
+            let pending = self.states[index as usize].pending.take();
+            let Some(event) = pending.or_else(|| self.next(index)) else {
+                return self.finish(index);
+            };
+            // Whatever begins later than others do waits for them: they may use the same links.
+            let due = self.due(index, &event);
+            if due > now && self.queue.before(due) {
+                self.states[index as usize].pending = Some(event);
+                self.queue.push(due, Item::Go(index));
+                return;
+            }
+            now = now.max(due);
+            let step = match role {
+                Role::Host => self.host(index, &event),
+                Role::Engine(_) => self.engine(index, &event),
+                Role::Cta(..) => self.cta(index, &event),
+                Role::Exit(_) => self.exit(index, &event),
+            };
+            if self.fault.is_some() {
+                return;
+            }
+            if let Step::Blocked(slot) = step {
+                self.states[index as usize].pending = Some(event);
+                self.waiting.entry(slot).or_default().push(index);
+                return;
+            }
+        }
+    }
+
+    /// The next event of an actor; the host's are those of all copy engines of its rank.
+    fn next(&mut self, index: u32) -> Option<Event<'p>> {
+        let Actor { rank, role } = self.actors[index as usize];
+        loop {
+            let state = &mut self.states[index as usize];
+            if let Some(event) = state.run.as_mut().and_then(Iterator::next) {
+                return Some(event);
+            }
+            if role != Role::Host {
+                return None;
+            }
+            let mut engines = self.program.agents.iter().skip(state.lane);
+            let found = engines.position(|(_, agent)| agent.engine == Engine::CopyEngine)?;
+            let agent = state.lane + found;
+            state.lane = agent + 1;
+            let epoch = self.ranks[rank as usize].epoch;
+            state.run = Some(self.views[rank as usize].agent(AgentId(agent as u32), 0, epoch));
+        }
+    }
+
+    /// When an event begins, as far as it matters to others.
+    fn due(&self, index: u32, event: &Event<'p>) -> Time {
+        let state = &self.states[index as usize];
+        match self.actors[index as usize].role {
+            Role::Host | Role::Engine(_) | Role::Exit(_) => state.busy_until.at,
+            Role::Cta(..) => match event.action {
+                Action::Store { .. } | Action::Signal { .. } | Action::Sum { .. } => {
+                    state.lanes[state.lane].at
+                }
+                _ => Time::ZERO,
+            },
+        }
+    }
+
+    fn finish(&mut self, index: u32) {
+        let Actor { rank, role } = self.actors[index as usize];
+        let through = self.states[index as usize].through();
+        self.states[index as usize].run = None;
+        match role {
+            Role::Host => {
+                let grid = through.max(self.ranks[rank as usize].begun);
+                return self.start_grids(rank, grid);
+            }
+            Role::Engine(agent) | Role::Cta(agent, _) => {
+                let exit = self.exit_of(rank, agent);
+                let progress = &mut self.ranks[rank as usize];
+                let left = &mut progress.bodies[agent as usize];
+                *left -= 1;
+                let last = *left == 0;
+                let latest = self.states[exit as usize].busy_until.max(through);
+                self.states[exit as usize].busy_until = latest;
+                if last {
+                    self.start(exit, latest);
+                }
+                return;
+            }
+            Role::Exit(_) => {}
+        }
+        let progress = &mut self.ranks[rank as usize];
+        progress.agents -= 1;
+        progress.through = progress.through.max(through);
+        if progress.agents == 0 {
+            let over = progress.through;
+            self.last = self.last.max(over);
+            self.begin(rank, over);
+        }
+    }
+
+    fn exit_of(&self, rank: u32, agent: u32) -> u32 {
+        let first = rank * self.each;
+        let own = &self.actors[first as usize..(first + self.each) as usize];
+        let at = own.iter().position(|actor| actor.role == Role::Exit(agent));
+        first + at.unwrap_or_default() as u32
+    }
+
+    fn start_grids(&mut self, rank: u32, launched: Moment) {
+        let takes = match self.parts {
+            Parts::Transfers => Time::ZERO,
+            Parts::All | Parts::Compute => self.cost.start(),
+        };
+        for index in rank * self.each..(rank + 1) * self.each {
+            if let Role::Cta(..) = self.actors[index as usize].role {
+                let op = self.record(Op {
+                    kind: Kind::Start,
+                    actor: index,
+                    start: launched.at,
+                    end: launched.at + takes,
+                    cause: launched.cause,
+                    crosses: launched.crosses,
+                    ..self.blank(index)
+                });
+                self.start(index, Moment::of(launched.at + takes, op));
+            }
+        }
+    }
+
+    /// An op of an actor, to be filled in.
+    pub(super) fn blank(&self, actor: u32) -> Op {
+        Op {
+            kind: Kind::Wait,
+            actor,
+            lane: Lane::Main,
+            start: Time::ZERO,
+            end: Time::ZERO,
+            cause: NONE,
+            crosses: false,
+            tile: TileRange::default(),
+            peer: self.actors[actor as usize].rank,
+            bytes: 0,
+            stmt: 0,
+        }
+    }
+
+    /// Keeps an op; gives its number.
+    pub(super) fn record(&mut self, op: Op) -> u32 {
+        if !self.keeps {
+            return NONE;
+        }
+        self.ops.push(op);
+        self.ops.len() as u32 - 1
+    }
+
+    /// The number the next op that is kept will have.
+    pub(super) fn next_op(&self) -> u32 {
+        if self.keeps { self.ops.len() as u32 } else { NONE }
+    }
+
+    pub(super) fn holds(&self, stmt: u32) -> Holds {
+        self.holds.get(stmt as usize).copied().unwrap_or(Holds::Both)
+    }
+
+    pub(super) fn home(&self, signal: SignalId) -> Home {
+        self.program.signals[signal].home
+    }
+
+    fn slot(&self, rank: u32, signal: SignalId, place: u32) -> Option<u64> {
+        let slots = &self.bases[signal.index()..=signal.index() + 1];
+        let slot = slots[0] + u64::from(place);
+        let each = self.bases.last().copied().unwrap_or(0);
+        (slot < slots[1]).then(|| u64::from(rank) * each + slot)
+    }
+
+    /// When every slot has reached the target, or one that has not.
+    pub(super) fn await_slots(
+        &mut self,
+        index: u32,
+        event: &Event<'p>,
+        (signal, slots, target): (SignalId, Range<u32>, i64),
+    ) -> Result<Moment, Step> {
+        let mut seen = Moment::START;
+        if target <= 0 || self.parts != Parts::All {
+            return Ok(seen);
+        }
+        let rank = self.actors[index as usize].rank;
+        for place in slots {
+            let Some(slot) = self.slot(rank, signal, place) else {
+                self.unsound(index, event);
+                return Ok(seen);
+            };
+            let held = self.slots.get(slot);
+            if i64::from(held.value) < target {
+                return Err(Step::Blocked(slot));
+            }
+            seen = seen.max(held.seen);
+        }
+        Ok(seen)
+    }
+
+    /// Sends a raise on its way: it is seen at `at`.
+    pub(super) fn raise(
+        &mut self,
+        index: u32,
+        event: &Event<'p>,
+        (rank, signal, slot, change): (u32, SignalId, u32, Change),
+        (at, cause): (Time, u32),
+    ) {
+        let (to, place) = self.fold.slot(rank, signal, slot);
+        let Some(slot) = self.slot(to, signal, place) else {
+            return self.unsound(index, event);
+        };
+        let crosses = rank != self.actors[index as usize].rank;
+        let raise = Raise { slot, change, cause, crosses };
+        let number = match self.free_raises.pop() {
+            Some(number) => {
+                self.raises[number as usize] = raise;
+                number
+            }
+            None => {
+                self.raises.push(raise);
+                self.raises.len() as u32 - 1
+            }
+        };
+        self.queue.push(at, Item::Seen(number));
+    }
+
+    fn see(&mut self, number: u32, now: Time) {
+        let Raise { slot, change, cause, crosses } = self.raises[number as usize];
+        self.free_raises.push(number);
+        let held = self.slots.get_mut(slot);
+        held.value = match change {
+            Change::Add(value) => held.value.saturating_add(value),
+            Change::Set(value) => value.max(held.value),
+        };
+        held.seen = Moment { at: now, cause, crosses };
+        for actor in self.waiting.remove(&slot).unwrap_or_default() {
+            self.queue.push(now, Item::Go(actor));
+        }
+    }
+
+    fn exit(&mut self, index: u32, event: &Event<'p>) -> Step {
+        let Action::Signal { rank, signal, slot, change, .. } = event.action else {
+            return Step::Done;
+        };
+        if self.parts == Parts::All {
+            let now = self.states[index as usize].busy_until;
+            self.signal(index, event, (rank, signal, slot, change), now);
+        }
+        Step::Done
+    }
+
+    /// A CTA raises a signal.
+    pub(super) fn signal(
+        &mut self,
+        index: u32,
+        event: &Event<'p>,
+        raise: (u32, SignalId, u32, Change),
+        now: Moment,
+    ) {
+        let link = &self.cost.machine.link;
+        let own = raise.0 == self.actors[index as usize].rank;
+        let seen = if own { link.own_signal_us } else { link.signal_us };
+        let at = now.at + Time::from_us(seen.get());
+        let op = self.record(Op {
+            kind: Kind::Signal,
+            lane: Lane::Link,
+            start: now.at,
+            end: at,
+            cause: now.cause,
+            crosses: now.crosses,
+            tile: event.tile.clone(),
+            peer: raise.0,
+            stmt: event.number,
+            ..self.blank(index)
+        });
+        self.raise(index, event, raise, (at, op));
+    }
+
+    fn unsound(&mut self, index: u32, event: &Event<'p>) {
+        self.fault = Some(Error::Unsound { who: self.name(index), span: event.stmt.span });
+    }
+
+    /// The first actor that waits for good.
+    fn deadlock(&self) -> Option<Error> {
+        let blocked = |index: &usize| self.states[*index].pending.is_some();
+        let index = (0..self.states.len()).find(blocked)?;
+        let event = self.states[index].pending.as_ref()?;
+        let Action::Wait { signal, ref slots, target, .. } = event.action else { return None };
+        let name = &self.program.signals[signal].name;
+        let signal = match slots.len() {
+            1 => format!("%{name}[{}]", slots.start),
+            _ => format!("%{name}[{}..{}]", slots.start, slots.end),
+        };
+        let span = event.stmt.span;
+        Some(Error::Deadlock { who: self.name(index as u32), signal, target, span })
+    }
+
+    fn name(&self, index: u32) -> String {
+        let Actor { rank, role } = self.actors[index as usize];
+        format!("rank {rank}, {}", role_name(self.program, role))
+    }
+}
+
+/// `cta 3 of gemm`.
+pub(super) fn role_name(program: &Program, role: Role) -> String {
+    let name = |agent: u32| &program.agents[AgentId(agent)].name;
+    match role {
+        Role::Host => "host".into(),
+        Role::Engine(agent) => format!("copy engine of {}", name(agent)),
+        Role::Cta(agent, cta) => format!("cta {cta} of {}", name(agent)),
+        Role::Exit(agent) => format!("exit of {}", name(agent)),
+    }
+}
