@@ -4,15 +4,22 @@
 //! has its own streams on its own hardware queues, and a grid no larger than its share. A copy
 //! within the device may itself need a multiprocessor, so some are kept back where copies feed
 //! kernels.
+//!
+//! Or one active rank among passive peers, which are memory and nothing else: what they would send
+//! is played by copy engines.
 
 mod arguments;
 mod choose;
 mod feed;
+mod inbound;
 mod instance;
+mod outbox;
+mod script;
 mod watch;
 mod workspace;
 
 pub(crate) use instance::GpuInstance;
+pub use outbox::{Outbox, Peers};
 
 use crate::definition::Image;
 use crate::error::Error;
@@ -39,6 +46,7 @@ pub(crate) struct Gpu {
 struct Inner {
     device: Arc<Device>,
     lanes: Vec<Lane>,
+    passive: Option<Passive>,
     /// Loaded machine code, by the address of its PTX.
     modules: Mutex<HashMap<usize, Arc<Module>>>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
@@ -47,6 +55,19 @@ struct Inner {
     /// Everything prepared, for the same reason: a rank that is through with a kernel must not
     /// free what it rests on while its peers still wait for each other.
     instances: Mutex<Vec<Arc<GpuInstance>>>,
+}
+
+/// The peers of a world with one active rank.
+#[derive(Debug)]
+pub(crate) struct Passive {
+    /// Where their memory lies.
+    peers: Peers,
+    /// What they copy.
+    copies: Stream,
+    /// What they signal.
+    words: Stream,
+    /// Ends what the others wait for in vain.
+    rescue: Stream,
 }
 
 /// The streams of one rank, and what reports its stalls.
@@ -73,11 +94,31 @@ impl Lane {
     }
 }
 
+/// The device of this number, which has to run what is compiled for Hopper.
+fn hopper(ordinal: u32) -> Result<Arc<Device>, Error> {
+    let device = Device::open(ordinal)?;
+    device.require_architecture(Architecture::Sm90a)?;
+    Ok(device)
+}
+
 impl Gpu {
     pub(crate) fn open(ordinal: u32, ranks: u32) -> Result<Gpu, Error> {
-        let device = Device::open(ordinal)?;
-        device.require_architecture(Architecture::Sm90a)?;
+        let device = hopper(ordinal)?;
         device.require_connections(2 * ranks)?;
+        Gpu::new(device, ranks, None)
+    }
+
+    /// One active rank among peers that are nothing but memory.
+    pub(crate) fn open_passive(ordinal: u32, peers: Peers) -> Result<Gpu, Error> {
+        let device = hopper(ordinal)?;
+        // The rank's two streams and the peers' three.
+        device.require_connections(5)?;
+        let stream = || Stream::new(&device);
+        let (copies, words, rescue) = (stream()?, stream()?, stream()?);
+        Gpu::new(device, 1, Some(Passive { peers, copies, words, rescue }))
+    }
+
+    fn new(device: Arc<Device>, ranks: u32, passive: Option<Passive>) -> Result<Gpu, Error> {
         let lanes = (0..ranks)
             .map(|_| {
                 let (main, copy) = (Stream::new(&device)?, Stream::new(&device)?);
@@ -88,6 +129,7 @@ impl Gpu {
         let inner = Inner {
             device,
             lanes,
+            passive,
             modules: Mutex::default(),
             dropped: Mutex::default(),
             instances: Mutex::default(),
@@ -101,6 +143,23 @@ impl Gpu {
 
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.inner.device
+    }
+
+    /// The passive peers, where all but rank 0 are.
+    pub(crate) fn passive(&self) -> Option<&Passive> {
+        self.inner.passive.as_ref()
+    }
+
+    /// What passive peers send in the kernel and shape prepared last.
+    pub(crate) fn outboxes(&self) -> Vec<Outbox> {
+        let instances = self.instances();
+        let Some(instance) = instances.last() else { return Vec::new() };
+        let indices = 0..instance.stocks().len();
+        indices.map(|index| Outbox::new(Arc::clone(instance), index)).collect()
+    }
+
+    fn instances(&self) -> MutexGuard<'_, Vec<Arc<GpuInstance>>> {
+        self.inner.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn lane(&self, rank: u32) -> &Lane {
@@ -127,25 +186,43 @@ impl Gpu {
         self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 
-    /// Frees the memory of dropped tensors. No rank may be spinning.
+    /// Frees the memory of dropped tensors and of dropped kernels. No rank may be spinning.
     pub(crate) fn collect(&self) {
+        self.instances().retain(|instance| Arc::strong_count(instance) > 1);
         let mut dropped = self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         dropped.clear();
     }
 
-    /// Keeps an instance for as long as the world lives.
+    /// Keeps an instance until the next collection, however soon its kernel is dropped.
     fn keep(&self, instance: Arc<GpuInstance>) {
-        self.inner.instances.lock().unwrap_or_else(PoisonError::into_inner).push(instance);
+        self.instances().push(instance);
     }
 
     /// Waits for everything `rank` enqueued, then says whether one of its launches stalled.
     pub(crate) fn synchronize(&self, rank: u32) -> Result<(), Error> {
         let lane = self.lane(rank);
+        if let Some(passive) = self.passive() {
+            self.await_peers(lane, passive)?;
+        }
         lane.main().synchronize(SYNCHRONIZE_LIMIT)?;
         lane.copy.synchronize(SYNCHRONIZE_LIMIT)?;
         let watches = lane.watches();
         let stalled = watches.iter().find_map(|watch| watch.take_stall());
         stalled.map_or(Ok(()), Err)
+    }
+
+    /// Waits for the rank's stream, which waits for passive peers, who may wait for a launch that
+    /// has given up.
+    fn await_peers(&self, lane: &Lane, passive: &Passive) -> Result<(), Error> {
+        loop {
+            match lane.main().synchronize(Duration::from_secs(1)) {
+                Err(flux_runtime::Error::Timeout { .. }) => {}
+                ended => return Ok(ended?),
+            }
+            for instance in self.instances().iter().filter(|instance| instance.has_stalled()) {
+                instance.release(&passive.rescue)?;
+            }
+        }
     }
 
     /// The loaded code of an image.

@@ -141,7 +141,12 @@ impl Loaded {
     fn prepare(&self, extents: problem::Extents) -> Result<Arc<Instance>, Error> {
         let source = &self.source;
         let name = source.definition.name;
-        let all = self.meeting.step(&Step::new(format!("launch `{name}`"), &[]), &extents)?;
+        let mut all = self.meeting.step(&Step::new(format!("launch `{name}`"), &[]), &extents)?;
+        if let Backend::Gpu(gpu) = &self.shared.backend
+            && gpu.passive().is_some()
+        {
+            all = problem::among_passive(&source.kernel, &source.usage, &extents, self.shared.size);
+        }
         let key = if source.rows_are_known { extents } else { all.concat() };
         if let Some(instance) = self.known(&key) {
             return Ok(instance);

@@ -67,6 +67,7 @@ pub use flux_ir::{
     Transport,
 };
 pub use flux_macros::{kernel, module, schedule};
+pub use gpu::{Outbox, Peers};
 pub use tensor::{Element, Tensor};
 pub use world::{Rank, World};
 

@@ -128,6 +128,37 @@ fn sharded_rows(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> u64 {
     sharded.map_or(0, |param| ranks.iter().map(|extents| part_rows(usage, param, extents)).sum())
 }
 
+/// The extents of every rank where rank 0, whose are `own`, is the only active one: the tensors of
+/// passive peers would be like its own, and shards as long as theirs have to be.
+pub(crate) fn among_passive(
+    kernel: &Kernel,
+    usage: &Usage,
+    own: &Extents,
+    world: u32,
+) -> Vec<Extents> {
+    let mut found = Found { kernel, dims: [None; 3] };
+    for (param, _) in kernel.params.iter() {
+        if found.rank_param(usage, 0, param, own).is_err() {
+            // Whoever compares the ranks says so.
+            return vec![own.clone(); world as usize];
+        }
+    }
+    let all = || vec![own.clone(); world as usize];
+    let m = found.dims[0].map_or_else(|| sharded_rows(kernel, usage, &all()), |seen| seen.value);
+    let m = u32::try_from(m).unwrap_or(u32::MAX);
+    let mut ranks = all();
+    for param in kernel.params.handles().filter(|&param| is_shard(kernel, usage, param)) {
+        for (rank, extents) in ranks.iter_mut().enumerate().skip(1) {
+            let rows = own_rows(m, Ranks { rank: rank as u32, world });
+            extents[param.index()] = match usage.dims(param) {
+                Some(dims) if dims.cols == Dim::One => [rows, 1],
+                Some(_) | None => [rows, own[param.index()][1]],
+            };
+        }
+    }
+    ranks
+}
+
 fn is_shard(kernel: &Kernel, usage: &Usage, param: ParamId) -> bool {
     let sharded = kernel.tensor(param).is_some_and(|(d, ..): (Distribution, _, _)| d.is_sharded());
     sharded && usage.dims(param).is_some_and(|dims| dims.rows == Dim::M)

@@ -2,7 +2,7 @@
 //! over processes.
 
 use crate::error::Error;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Outbox, Peers};
 use crate::meeting::Meeting;
 use crate::tensor::{Element, OnDevice, Storage, Tensor};
 use flux_runtime::{Device, DeviceBuffer, Rendezvous, Stream};
@@ -85,6 +85,30 @@ impl World {
         World::new(n, Backend::Gpu(Gpu::open(gpu, n)?))
     }
 
+    /// A world of `n` ranks of which only rank 0 computes, on the GPU numbered `gpu`. Its peers are
+    /// passive: memory that lies where `peers` says. Rank 0 does exactly what it would do among
+    /// real ones; what they would send it ([`Rank::outboxes`]) is played by copy engines, so
+    /// both directions of the link are loaded. This measures overlap with one GPU.
+    ///
+    /// ```
+    /// use flux::Peers;
+    /// use flux::prelude::*;
+    ///
+    /// match World::passive(0, 8, Peers::Host) {
+    ///     Ok(world) => assert_eq!(world.ranks().len(), 1, "the active one"),
+    ///     Err(reason) => println!("no such world here: {reason}"),
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`World::virtual_ranks`].
+    pub fn passive(gpu: u32, n: u32, peers: Peers) -> Result<World, Error> {
+        if !(1..=64).contains(&n) {
+            return Err(Error::WorldSize(n));
+        }
+        World::new(n, Backend::Gpu(Gpu::open_passive(gpu, peers)?))
+    }
+
     fn new(size: u32, backend: Backend) -> Result<World, Error> {
         if !(1..=64).contains(&size) {
             return Err(Error::WorldSize(size));
@@ -119,12 +143,16 @@ impl World {
         self.shared.size
     }
 
-    /// The ranks that live in this process, to be run on threads of one's own. Operations that
+    /// The ranks that live in this process (all, or the one that is active), to be run on threads of one's own. Operations that
     /// concern all ranks (loading, the first launch of a shape) wait for each other, so no two
     /// ranks may share a thread.
     pub fn ranks(&self) -> Vec<Rank> {
-        let rendezvous = Arc::new(Rendezvous::new(self.shared.size));
-        (0..self.shared.size)
+        let active = match &self.shared.backend {
+            Backend::Gpu(gpu) => gpu.ranks(),
+            Backend::Host { .. } => self.shared.size,
+        };
+        let rendezvous = Arc::new(Rendezvous::new(active));
+        (0..active)
             .map(|index| Rank {
                 shared: Arc::clone(&self.shared),
                 rendezvous: Arc::clone(&rendezvous),
@@ -223,7 +251,10 @@ impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shared.backend {
             Backend::Host { .. } => write!(f, "host:{}", self.shared.size),
-            Backend::Gpu(gpu) => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),
+            Backend::Gpu(gpu) => match gpu.passive() {
+                None => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),
+                Some(_) => write!(f, "gpu:1 of {} ({})", self.shared.size, gpu.name()),
+            },
         }
     }
 }
@@ -374,6 +405,15 @@ impl Rank {
         }
         gpu.lane(self.index).set_main(Arc::new(stream));
         Ok(())
+    }
+
+    /// What passive peers send to this rank in every launch of the kernel and shape that it
+    /// prepared last; none among real ranks.
+    pub fn outboxes(&self) -> Vec<Outbox> {
+        match &self.shared.backend {
+            Backend::Host { .. } => Vec::new(),
+            Backend::Gpu(gpu) => gpu.outboxes(),
+        }
     }
 
     /// The device this rank computes on; `None` on the host.

@@ -1,7 +1,8 @@
 //! Picks, of a kernel's compiled family, the member for a shape: the least predicted time, by
 //! waves of tiles.
 
-use super::{COPY_SMS, Gpu};
+use super::outbox::Peers;
+use super::{COPY_SMS, Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, tiles};
 use flux_ir::Consumers;
@@ -37,7 +38,9 @@ impl Gpu {
     fn ctas(&self, member: &Member, shape: Shape) -> Result<u32, Error> {
         let program = member.verified.program();
         let copies = program.agents.values().any(|agent| agent.engine == Engine::CopyEngine);
-        let reserve = if copies { COPY_SMS } else { 0 };
+        // What goes over the link to the host needs no multiprocessor.
+        let over_link = matches!(self.passive(), Some(Passive { peers: Peers::Host, .. }));
+        let reserve = if copies && !over_link { COPY_SMS } else { 0 };
         let sms = self.device().properties().sms;
         let share = SmBudget::split(sms, self.ranks(), reserve)?.ctas;
         Ok(member.schedule.ctas.unwrap_or(share).min(tiles(program, shape)).max(1))

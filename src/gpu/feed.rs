@@ -92,10 +92,7 @@ impl GpuInstance {
         let column = u64::from(region.cols.start) * u64::from(buffer.element.bytes());
         match (buffer.kind, self.workspace.buffer(region.buffer)) {
             (BufferKind::Symmetric, Some(symmetric)) => {
-                let SymmetricRows { start, length, pitch_bytes } =
-                    SymmetricRows::of(symmetric, region.plane, first, column);
-                let span = self.workspace.heaps.span(region.rank, start, length)?;
-                Ok(Rows { span, pitch_bytes })
+                self.workspace.rows(symmetric, region.rank, region.plane, first, column)
             }
             _ => {
                 let operand = self.operand(operands, region.buffer)?;
@@ -104,24 +101,6 @@ impl GpuInstance {
                 let span = operand.span.part(start, length)?;
                 Ok(Rows { span, pitch_bytes: operand.pitch_bytes })
             }
-        }
-    }
-}
-
-/// The rest of a plane from some element on.
-struct SymmetricRows {
-    start: u64,
-    length: u64,
-    pitch_bytes: u64,
-}
-
-impl SymmetricRows {
-    fn of(buffer: super::workspace::SymmetricBuffer, plane: u32, row: u64, column: u64) -> Self {
-        let within = row * buffer.pitch_bytes + column;
-        SymmetricRows {
-            start: buffer.offset + u64::from(plane) * buffer.plane_bytes + within,
-            length: buffer.plane_bytes - within,
-            pitch_bytes: buffer.pitch_bytes,
         }
     }
 }

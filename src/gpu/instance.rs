@@ -1,16 +1,18 @@
 //! One rank's part of one (kernel, shape) on a GPU: what it needs, and the launch itself.
 
-use super::Gpu;
 use super::arguments::Operand;
+use super::inbound::Inbound;
+use super::outbox::Stock;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
+use super::{Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, rejected_order};
 use crate::tensor::Arg;
 use flux_ir::abi::{Abi, THREADS};
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferKind, Engine, SignalId};
-use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, TensorMap, Timing};
+use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, Stream, TensorMap, Timing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -36,6 +38,8 @@ pub(crate) struct GpuInstance {
     join: Event,
     /// Whether a copy engine works for this kernel.
     copies: bool,
+    /// What passive peers send.
+    inbound: Option<Inbound>,
 }
 
 /// Bytes between the state words, so that they share no cache line.
@@ -64,6 +68,12 @@ impl Gpu {
         let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
         let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));
+        let inbound = match self.passive() {
+            Some(Passive { peers, .. }) if program.communicates() => {
+                Some(Inbound::new(self, *peers, program, launch, rank, &workspace)?)
+            }
+            Some(_) | None => None,
+        };
         let instance = Arc::new(GpuInstance {
             launch,
             rank,
@@ -79,6 +89,7 @@ impl Gpu {
             fork: Event::new(device, Timing::Off)?,
             join: Event::new(device, Timing::Off)?,
             copies: program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
+            inbound,
         });
         self.keep(Arc::clone(&instance));
         Ok(instance)
@@ -147,6 +158,24 @@ impl GpuInstance {
         launched
     }
 
+    /// What passive peers send.
+    pub(super) fn stocks(&self) -> &[Stock] {
+        self.inbound.as_ref().map_or(&[], |inbound| &inbound.stocks)
+    }
+
+    /// Ends what passive peers wait for in vain.
+    pub(super) fn release(&self, rescue: &Stream) -> Result<(), Error> {
+        match &self.inbound {
+            Some(inbound) => inbound.release(&self.workspace, rescue),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a launch has given up.
+    pub(super) fn has_stalled(&self) -> bool {
+        self.watch.stall().is_some()
+    }
+
     /// Enqueues launch `epoch`, given its tensors where they lie, its tensor maps and its words.
     fn enqueue(
         &self,
@@ -158,6 +187,12 @@ impl GpuInstance {
     ) -> Result<(), Error> {
         let lane = gpu.lane(self.rank);
         let main = lane.main();
+        let inbound = self.inbound.as_ref().zip(gpu.passive());
+        if let Some((inbound, Passive { copies, words, .. })) = inbound {
+            let view = RankView::definitions(member.verified.program(), self.launch, self.rank);
+            let streams = [&main, copies, words];
+            inbound.play(&view, &self.workspace, streams, epoch, self.watch.limit)?;
+        }
         if self.copies {
             main.record(&self.fork)?;
             lane.copy.wait(&self.fork)?;
@@ -179,6 +214,9 @@ impl GpuInstance {
         unsafe { launch.enqueue(&main) }?;
         if self.copies {
             main.wait(&self.join)?;
+        }
+        if let Some((inbound, _)) = inbound {
+            inbound.join(&main, epoch)?;
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! The workspace of one (kernel, shape): the same heap on every rank.
 
-use super::Gpu;
+use super::outbox::Peers;
+use super::{Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Source, rejected};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
-use flux_runtime::{Heaps, Layout};
+use flux_runtime::{HeapMemory, Heaps, Layout, Rows};
 
 /// Symmetric buffers and signals of all ranks.
 #[derive(Debug)]
@@ -29,6 +30,23 @@ pub(crate) struct SymmetricBuffer {
 impl GpuWorkspace {
     pub(crate) fn buffer(&self, buffer: BufferId) -> Option<SymmetricBuffer> {
         self.buffers[buffer.index()]
+    }
+
+    /// The rest of a plane of `buffer` on `rank` from an element on, and the bytes from one of its
+    /// rows to the next; `row` counts from the first that lies there, `column` is in bytes.
+    pub(super) fn rows(
+        &self,
+        buffer: SymmetricBuffer,
+        rank: u32,
+        plane: u32,
+        row: u64,
+        column: u64,
+    ) -> Result<Rows<'_>, Error> {
+        let SymmetricBuffer { offset, pitch_bytes, plane_bytes, .. } = buffer;
+        let within = row * pitch_bytes + column;
+        let start = offset + u64::from(plane) * plane_bytes + within;
+        let span = self.heaps.span(rank, start, plane_bytes - within)?;
+        Ok(Rows { span, pitch_bytes })
     }
 
     /// Offset of a signal array in the heap of its home, in bytes.
@@ -75,8 +93,11 @@ impl Gpu {
             };
             signals.push(heap.place(4 * u64::from(view.signal_len(id)))?);
         }
-        let heaps =
-            Heaps::allocate(self.device(), launch.world, device.bytes(), host.bytes().max(4))?;
+        let mut memories = vec![HeapMemory::Device; launch.world as usize];
+        if let Some(Passive { peers: Peers::Host, .. }) = self.passive() {
+            memories[1..].fill(HeapMemory::Host);
+        }
+        let heaps = Heaps::of(self.device(), &memories, device.bytes(), host.bytes().max(4))?;
         Ok(GpuWorkspace { heaps, buffers, signals })
     }
 }

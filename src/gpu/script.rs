@@ -1,0 +1,317 @@
+//! What passive peers do to the active rank in one launch, derived from the Program: which regions
+//! they fill, which signals they raise, in which order.
+//!
+//! A peer's agents are walked like any other's. Of their events stay those that reach the active
+//! rank. Ranks are taken to keep step, so the order between peers is that of progress: how many
+//! bytes an agent has sent before, to whichever rank. What a copy engine sends is there from the
+//! beginning; what CTAs send is their product, so a peer sends it no sooner than the active rank
+//! has sent as much.
+
+mod deeds;
+mod merge;
+
+use deeds::{Deed, Raise, deeds};
+use flux_ir::eval::{Change, Launch, RankView, Region};
+use flux_ir::program::{BufferId, Engine, Program, SignalId};
+use std::collections::BTreeMap;
+
+/// Stores of CTAs are gathered into copies of so many bytes: tile by tile they are too many for a
+/// stream.
+const SEGMENT_BYTES: u64 = 4 << 20;
+
+/// A word of some rank, and what it becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) rank: u32,
+    pub(super) signal: SignalId,
+    pub(super) slot: u32,
+    pub(super) value: Value,
+}
+
+/// The value of a signal after launch `e`: `e · per_launch + offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value {
+    per_launch: u32,
+    offset: u32,
+}
+
+impl Value {
+    fn of(change: Change, epoch: u32) -> Value {
+        match change {
+            Change::Add(amount) => Value { per_launch: amount, offset: 0 },
+            Change::Set(value) => Value { per_launch: 1, offset: value.wrapping_sub(epoch) },
+        }
+    }
+
+    pub(super) fn at(self, epoch: u32) -> u32 {
+        epoch.wrapping_mul(self.per_launch).wrapping_add(self.offset)
+    }
+}
+
+/// A rectangle that a peer fills.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Where it goes: a region of the active rank.
+    pub(super) to: Region,
+    /// Position of its plane among those of the buffer that the peer fills in a launch.
+    pub(super) plane: u32,
+}
+
+/// Some parts, and the words that tell of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Segment {
+    pub(super) peer: u32,
+    /// What the active rank raises on a peer when it has sent as much.
+    pub(super) after: Option<Word>,
+    pub(super) parts: Vec<Part>,
+    pub(super) words: Vec<Word>,
+}
+
+/// One launch as all passive peers play it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Script {
+    pub(super) segments: Vec<Segment>,
+    /// What peers raise when they are through.
+    pub(super) last: Vec<Word>,
+}
+
+/// What words become, by array and slot.
+type Raised = BTreeMap<(SignalId, u32), Value>;
+
+/// The scripts of launches with odd and with even numbers.
+///
+/// # Errors
+/// In words: what a stream cannot play.
+pub(super) fn scripts(
+    program: &Program,
+    launch: Launch,
+    active: u32,
+) -> Result<[Script; 2], String> {
+    let script = |epoch| Script::new(program, launch, active, epoch);
+    let [odd, even] = [script(1)?, script(2)?];
+    if [script(3)?, script(4)?] != [odd.clone(), even.clone()] || odd.words() != even.words() {
+        return Err("what peers send repeats itself neither each launch nor each second".into());
+    }
+    Ok([odd, even])
+}
+
+impl Script {
+    fn new(program: &Program, launch: Launch, active: u32, epoch: u32) -> Result<Script, String> {
+        let deeds = |rank| {
+            let view = RankView::new(program, launch, rank).map_err(|error| error.to_string())?;
+            Ok::<_, String>(deeds(&view, epoch))
+        };
+        let own = deeds(active)?;
+        let mut timed = Vec::new();
+        let mut script = Script::default();
+        for peer in (0..launch.world).filter(|&rank| rank != active) {
+            for (agent, theirs) in deeds(peer)?.iter().enumerate() {
+                let pace = match theirs.engine {
+                    Engine::Ctas => own[agent].items.as_slice(),
+                    Engine::CopyEngine => &[],
+                };
+                timed.extend(segments(peer, active, theirs.engine, &theirs.items, pace, epoch)?);
+                let last = theirs.last.iter().filter(|raise| raise.rank == active);
+                script.last.extend(last.map(|raise| raise.word(epoch)));
+            }
+        }
+        timed.sort_by_key(|(progress, segment)| (*progress, segment.peer));
+        script.segments = timed.into_iter().map(|(_, segment)| segment).collect();
+        script.number_planes();
+        script.words().map(|_| script)
+    }
+
+    /// Numbers the planes that each peer fills of each buffer.
+    fn number_planes(&mut self) {
+        let mut planes: BTreeMap<(u32, BufferId), Vec<u32>> = BTreeMap::new();
+        for segment in &self.segments {
+            for Part { to, .. } in &segment.parts {
+                let known = planes.entry((segment.peer, to.buffer)).or_default();
+                if let Err(at) = known.binary_search(&to.plane) {
+                    known.insert(at, to.plane);
+                }
+            }
+        }
+        for segment in &mut self.segments {
+            for part in &mut segment.parts {
+                let known = &planes[&(segment.peer, part.to.buffer)];
+                part.plane = known.partition_point(|&plane| plane < part.to.plane) as u32;
+            }
+        }
+    }
+
+    /// What each word becomes.
+    ///
+    /// # Errors
+    /// A word that is raised twice: a stream sets words, and adds to none.
+    fn words(&self) -> Result<Raised, String> {
+        let mut all = BTreeMap::new();
+        let words = self.segments.iter().flat_map(|segment| &segment.words);
+        for word in words.chain(&self.last) {
+            if all.insert((word.signal, word.slot), word.value).is_some() {
+                return Err("two peers, or one of them twice, raise the same signal".into());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What one agent of `peer` sends to `active`, each part with its progress: the bytes that it has
+/// sent when the part may go.
+fn segments(
+    peer: u32,
+    active: u32,
+    engine: Engine,
+    items: &[Deed],
+    pace: &[Deed],
+    epoch: u32,
+) -> Result<Vec<(u64, Segment)>, String> {
+    let mut found = Vec::new();
+    let (mut sent, mut gathered) = (0, 0);
+    let mut open: Option<Segment> = None;
+    let empty = || Segment { peer, after: None, parts: vec![], words: vec![] };
+    for item in items {
+        let before = sent;
+        sent += item.bytes;
+        let to = item.region.clone().filter(|region| region.rank == active);
+        let raises: Vec<&Raise> = item.raises.iter().filter(|raise| raise.rank == active).collect();
+        if to.is_none() && raises.is_empty() {
+            continue;
+        }
+        let segment = open.get_or_insert_with(empty);
+        if let Some(to) = to {
+            segment.parts.push(Part { to, plane: 0 });
+            gathered += item.bytes;
+        }
+        segment.words.extend(raises.iter().map(|raise| raise.word(epoch)));
+        match engine {
+            Engine::CopyEngine => found.extend(open.take().map(|segment| (before, segment))),
+            Engine::Ctas if gathered >= SEGMENT_BYTES => {
+                found.extend(open.take().map(|segment| (sent, segment)));
+                gathered = 0;
+            }
+            Engine::Ctas => {}
+        }
+    }
+    found.extend(open.map(|segment| (sent, segment)));
+    for (progress, segment) in &mut found {
+        merge::merge(&mut segment.parts);
+        segment.after = paced(pace, *progress, epoch);
+    }
+    Ok(found)
+}
+
+/// The first signal that the active rank raises on a peer once it has sent `progress` bytes, or
+/// its last one where it sends fewer.
+fn paced(own: &[Deed], progress: u64, epoch: u32) -> Option<Word> {
+    let mut sent = 0;
+    let mut last = None;
+    for item in own {
+        sent += item.bytes;
+        last = item.raises.last().or(last);
+        if sent >= progress && !item.raises.is_empty() {
+            break;
+        }
+    }
+    last.map(|raise| raise.word(epoch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Script, Word, scripts};
+    use flux_ir::eval::Launch;
+    use flux_ir::lower::lower;
+    use flux_ir::program::Program;
+    use flux_ir::{Schedule, Shape};
+
+    fn program(definition: &crate::Definition, schedule: Schedule) -> Program {
+        lower(&definition.kernel().unwrap(), &schedule).unwrap()
+    }
+
+    fn launch(m: u32, n: u32, world: u32) -> Launch {
+        Launch { shape: Shape { m, n, k: 256 }, world, ctas: 5 }
+    }
+
+    /// Bytes (of bf16) that each peer sends.
+    fn bytes(script: &Script, peer: u32) -> u64 {
+        let segments = script.segments.iter().filter(|segment| segment.peer == peer);
+        let parts = segments.flat_map(|segment| &segment.parts);
+        parts.map(|part| 2 * super::deeds::area(&part.to)).sum()
+    }
+
+    #[test]
+    fn shards_arrive_in_the_order_of_the_ring() {
+        let program = program(crate::kernels::ag_gemm::definition(), Schedule::sm_90a());
+        let [odd, even] = scripts(&program, launch(1000, 512, 4), 0).unwrap();
+        let peers: Vec<u32> = odd.segments.iter().map(|segment| segment.peer).collect();
+        // Each pushes to the rank behind it first: rank 3's first push is to rank 0.
+        assert_eq!(peers, [3, 2, 1]);
+        assert!(odd.segments.iter().all(|segment| segment.after.is_none()));
+        for (peer, rows) in [(1, 250..500), (2, 500..750), (3, 750..1000)] {
+            let parts = |script: &Script| {
+                let mut segments = script.segments.iter();
+                segments.find(|segment| segment.peer == peer).unwrap().parts.clone()
+            };
+            assert_eq!(parts(&odd).len(), 1);
+            assert_eq!(
+                (parts(&odd)[0].to.rows.clone(), parts(&odd)[0].to.cols.clone()),
+                (rows, 0..256)
+            );
+            assert_eq!((parts(&odd)[0].to.plane, parts(&even)[0].to.plane), (1, 0));
+            assert_eq!((parts(&odd)[0].plane, parts(&even)[0].plane), (0, 0));
+            assert_eq!(bytes(&odd, peer), 250 * 256 * 2);
+        }
+        // Arrival and, at the end, credit: the number of the launch.
+        let words: Vec<&Word> = odd.segments.iter().flat_map(|segment| &segment.words).collect();
+        assert_eq!((words.len(), odd.last.len()), (3, 3));
+        assert!(
+            words
+                .iter()
+                .chain(&odd.last.iter().collect::<Vec<_>>())
+                .all(|word| { word.value.at(1) == 1 && word.value.at(7) == 7 && word.rank == 0 })
+        );
+    }
+
+    #[test]
+    fn chunks_stay_chunks_and_alternate_between_no_peers() {
+        let schedule = Schedule::sm_90a().chunk_rows(100);
+        let program = program(crate::kernels::ag_gemm::definition(), schedule);
+        let [odd, _] = scripts(&program, launch(1000, 512, 4), 0).unwrap();
+        let peers: Vec<u32> = odd.segments.iter().map(|segment| segment.peer).collect();
+        assert_eq!(peers, [3, 3, 3, 2, 2, 2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn contributions_cover_the_own_rows_once_and_follow_the_own_progress() {
+        let program = program(crate::kernels::gemm_rs::definition(), Schedule::sm_90a());
+        for (m, n, world) in [(1000, 700, 4), (4096, 4096, 2), (3, 40, 8)] {
+            let [odd, even] = scripts(&program, launch(m, n, world), 0).unwrap();
+            let own = m.div_ceil(world);
+            for peer in 1..world {
+                assert_eq!(bytes(&odd, peer), u64::from(own * n) * 2, "peer {peer} of {world}");
+                assert_eq!(bytes(&even, peer), u64::from(own * n) * 2);
+            }
+            // One word for each peer and tile that the own rows touch, four warps or eight a tile.
+            let tiles = own.div_ceil(128) * n.div_ceil(256);
+            let words: Vec<&Word> =
+                odd.segments.iter().flat_map(|segment| &segment.words).collect();
+            assert_eq!(words.len() as u32, (world - 1) * tiles);
+            let warps = words[0].value.at(1);
+            assert!(warps >= 4 && words.iter().all(|word| word.value.at(3) == 3 * warps));
+            let followed = odd.segments.iter().filter_map(|segment| segment.after);
+            // Whoever has rows for others raises signals that peers can follow.
+            assert_eq!(followed.count() > 0, m > own, "{m} {n} {world}");
+            assert!(odd.segments.iter().filter_map(|s| s.after).all(|word| word.rank != 0));
+        }
+    }
+
+    #[test]
+    fn large_contributions_are_few_copies() {
+        let program = program(crate::kernels::gemm_rs::definition(), Schedule::sm_90a());
+        let [odd, _] = scripts(&program, launch(8192, 8192, 8), 0).unwrap();
+        let parts: usize = odd.segments.iter().map(|segment| segment.parts.len()).sum();
+        // 7 contributions of 16 MiB in segments of 4.
+        assert!((28..=100).contains(&parts), "{parts} copies");
+        assert!(odd.segments.len() <= 35, "{} segments", odd.segments.len());
+    }
+}
