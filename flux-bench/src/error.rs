@@ -30,6 +30,22 @@ pub enum Error {
         /// What the operands were.
         data: &'static str,
     },
+    /// A shape that baselines cannot share out evenly.
+    #[error("M of {shape} is no multiple of {world} ranks, which the baselines need")]
+    Shards {
+        /// The shape.
+        shape: Dims,
+        /// Ranks.
+        world: u32,
+    },
+    /// A kernel into which peers send something else than one part each.
+    #[error("expected one outbox for each of {peers} peers, found {found}")]
+    Boxes {
+        /// Outboxes there are.
+        found: usize,
+        /// Peers there are.
+        peers: usize,
+    },
     /// A rank without a device.
     #[error("the rank computes on the host, where nothing is timed")]
     NoDevice,

@@ -53,6 +53,33 @@ pub trait Plain: Sized {
     fn load(rank: &Rank) -> Result<PlainKernel<Self>, Error>;
 }
 
+/// A format with operators over ranks.
+pub trait Fused: Sized {
+    /// Loads `C[m, n] = all_gather(A)[m, k] · B[n, k]ᵀ`, A a row shard.
+    ///
+    /// # Errors
+    /// Those of the kernel's own `load`.
+    fn gather(rank: &Rank) -> Result<PlainKernel<Self>, Error>;
+
+    /// Loads `C = reduce_scatter(A[m, k] · B[n, k]ᵀ)`, C a row shard.
+    ///
+    /// # Errors
+    /// Those of the kernel's own `load`.
+    fn scatter(rank: &Rank) -> Result<PlainKernel<Self>, Error>;
+}
+
+impl Fused for bf16 {
+    fn gather(rank: &Rank) -> Result<PlainKernel<Self>, Error> {
+        let kernel = flux::kernels::ag_gemm::load(rank)?;
+        Ok(PlainKernel(Box::new(move |a, b, c| kernel.launch(a, b, c))))
+    }
+
+    fn scatter(rank: &Rank) -> Result<PlainKernel<Self>, Error> {
+        let kernel = flux::kernels::gemm_rs::load(rank)?;
+        Ok(PlainKernel(Box::new(move |a, b, c| kernel.launch(a, b, c))))
+    }
+}
+
 macro_rules! plain {
     ($type:ty, $kernel:path) => {
         impl Plain for $type {

@@ -15,12 +15,14 @@
 //! | bars as SVG | [`chart`] |
 //! | clocks, power, temperature | [`telemetry`] |
 //! | measurements on a GPU | [`device`] |
+//! | results alone, on the host | [`quick`] |
 
 pub mod chart;
 pub mod device;
 mod error;
 pub mod kernels;
 pub mod overlap;
+pub mod quick;
 pub mod report;
 pub mod rotation;
 pub mod sample;

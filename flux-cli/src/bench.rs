@@ -1,9 +1,11 @@
 //! `flux bench`: the options of the instrument, and where its results go.
 
 use clap::{Args, Subcommand, ValueEnum};
+use flux::Peers;
 use flux_bench::chart::Chart;
-use flux_bench::device::{self, GemmOptions, GemmRow, Number};
+use flux_bench::device::{self, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow};
 use flux_bench::kernels::Plain;
+use flux_bench::quick::{self, Operator};
 use flux_bench::report::{Measured, Report};
 use flux_bench::rotation::Rounds;
 use flux_bench::shapes::{self, Dims};
@@ -20,6 +22,43 @@ use std::time::Duration;
 pub(crate) enum Bench {
     /// The product alone against live cuBLASLt.
     Gemm(Gemm),
+    /// All-gather + GEMM against its parts, one after the other and in chunks.
+    AgGemm(Fused),
+    /// GEMM + reduce-scatter against its parts, one after the other and in chunks.
+    GemmRs(Fused),
+}
+
+/// An operator over ranks, one of them active, its peers nothing but memory.
+#[derive(Debug, Args)]
+pub(crate) struct Fused {
+    /// Where the peers' memory lies: in pinned host memory (the link is PCIe), or on the device.
+    #[arg(long, default_value = "host")]
+    peers: Place,
+    /// The number of ranks.
+    #[arg(long, default_value_t = 8)]
+    world: u32,
+    /// A named set of shapes; `overlap` where no shape is given either.
+    #[arg(long)]
+    set: Option<FusedSet>,
+    /// A shape as M,N,K: all rows, one rank's columns and reduction; may be repeated.
+    #[arg(long = "shape", value_name = "M,N,K")]
+    shapes: Vec<Dims>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Sets of shapes for operators over ranks.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FusedSet {
+    /// GPT-3 175B and Llama-2 70B, M 512 … 8192.
+    Overlap,
+}
+
+/// Where passive peers have their memory.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Place {
+    Host,
+    Device,
 }
 
 /// The product alone.
@@ -68,6 +107,9 @@ struct How {
     /// Milliseconds that the device rests between shapes, at least.
     #[arg(long, default_value_t = 200, value_name = "MS")]
     rest: u64,
+    /// Results alone, on ranks of the host: nothing is timed, no device is needed.
+    #[arg(long)]
+    quick: bool,
     /// Writes all numbers as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -102,6 +144,9 @@ impl How {
 
 /// Runs the instrument. Without a device it says `skipped` and succeeds.
 pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
+    if let Some((operator, worlds)) = bench.quick() {
+        return Ok((quick(operator, worlds)?, ExitCode::SUCCESS));
+    }
     if let Err(reason) = flux_bench::device::available() {
         return Ok((format!("skipped: no CUDA device ({reason})\n"), ExitCode::SUCCESS));
     }
@@ -110,6 +155,8 @@ pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
             Format::Bf16 => gemm::<bf16>(options),
             Format::F16 => gemm::<f16>(options),
         },
+        Bench::AgGemm(options) => fused(Kind::Gather, options),
+        Bench::GemmRs(options) => fused(Kind::Scatter, options),
     }?;
     Ok((text, ExitCode::SUCCESS))
 }
@@ -131,6 +178,54 @@ fn gemm<T: Number + Plain>(options: &Gemm) -> Result<String, Box<dyn Error>> {
     })?;
     how.write(&report, &device::gemm_chart(&report))?;
     Ok(head(&report) + &device::gemm_table(&report.rows))
+}
+
+fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {
+    let mut shapes = options.shapes.clone();
+    if options.set.is_some() || shapes.is_empty() {
+        shapes.extend(match kind {
+            Kind::Gather => shapes::gathers(options.world),
+            Kind::Scatter => shapes::scatters(options.world),
+        });
+    }
+    let peers = match options.peers {
+        Place::Host => Peers::Host,
+        Place::Device => Peers::Device,
+    };
+    let how = &options.how;
+    let (world, rounds, rest, command) = (options.world, how.rounds(), how.rest(), command());
+    let overlap = OverlapOptions { command, kind, world, peers, shapes, rounds, rest };
+    let report = device::overlap::<bf16>(&overlap, |row: &Measured<OverlapRow>| {
+        let OverlapRow { shape, overlap, .. } = &row.row;
+        progress(&format!("{shape} {:.3}", overlap.bound_ratio.median));
+    })?;
+    how.write(&report, &device::overlap_chart(&report))?;
+    Ok(head(&report) + &device::overlap_table(&report.rows))
+}
+
+impl Bench {
+    /// The operator, and the worlds it runs in, where results alone are asked for.
+    fn quick(&self) -> Option<(Operator, &'static [u32])> {
+        let (operator, how): (_, &How) = match self {
+            Bench::Gemm(options) => (Operator::Gemm, &options.how),
+            Bench::AgGemm(options) => (Operator::Gather, &options.how),
+            Bench::GemmRs(options) => (Operator::Scatter, &options.how),
+        };
+        let worlds: &[u32] = if operator == Operator::Gemm { &[1] } else { &[1, 2, 4, 8] };
+        how.quick.then_some((operator, worlds))
+    }
+}
+
+/// Results on the host.
+fn quick(operator: Operator, worlds: &[u32]) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    for &world in worlds {
+        for shape in quick::SHAPES {
+            quick::run(operator, world, shape)?;
+            text += &format!("ok  {shape} on {world} ranks of the host\n");
+        }
+    }
+    Ok(text)
 }
 
 /// What stands above a table.

@@ -265,3 +265,23 @@ fn what_cannot_be_explained_is_said() {
         assert!(said(&output).contains(expected), "{expected} in {}", said(&output));
     }
 }
+
+#[test]
+fn the_bench_checks_results_anywhere_and_times_nothing() {
+    for operator in ["gemm", "ag-gemm", "gemm-rs"] {
+        let output = flux(&["bench", operator, "--quick"]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(said(&output).lines().count() >= 5, "{}", said(&output));
+        assert!(said(&output).lines().all(|line| line.starts_with("ok  ")), "{}", said(&output));
+    }
+}
+
+#[test]
+fn the_bench_reads_shapes_and_refuses_what_is_none() {
+    let output = flux(&["bench", "gemm", "--shape", "1,2"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("expected M,N,K"), "{}", said(&output));
+    let output = flux(&["bench", "ag-gemm", "--peers", "nowhere"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("host, device"), "{}", said(&output));
+}

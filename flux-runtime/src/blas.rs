@@ -86,6 +86,15 @@ impl GemmShape {
     }
 }
 
+/// In which format the library may keep sums that it cuts along K.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sums {
+    /// In any, that of the result included: what is fastest.
+    AsItLikes,
+    /// In f32 until the one rounding at the end.
+    InF32,
+}
+
 /// The library, opened for one device.
 pub struct Blas {
     device: Arc<Device>,
@@ -117,6 +126,15 @@ impl Blas {
     /// [`Error::OutOfRange`] for empty extents; [`Error::Blas`] where no algorithm will do;
     /// [`Error::OutOfMemory`] for its workspace.
     pub fn gemm(self: &Arc<Self>, shape: GemmShape) -> Result<Gemm, Error> {
+        self.gemm_with(shape, Sums::AsItLikes)
+    }
+
+    /// As [`Blas::gemm`], where sums cut along K are kept as `sums` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Blas::gemm`].
+    pub fn gemm_with(self: &Arc<Self>, shape: GemmShape, sums: Sums) -> Result<Gemm, Error> {
         shape.require()?;
         self.device.bind()?;
         // The library thinks in columns: row-major C[M, N] is column-major Cᵀ[N, M], and
@@ -127,7 +145,7 @@ impl Blas {
         let left = MatrixLayout::new(element, k, n)?;
         let right = MatrixLayout::new(element, k, m)?;
         let out = MatrixLayout::new(element, n, m)?;
-        let preference = Preference::new(shape.alignment)?;
+        let preference = Preference::new(shape.alignment, sums)?;
         let mut found = [MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit(); CANDIDATES];
         let mut count = 0;
         // SAFETY: all descriptors are alive, and the array has the length given.
@@ -354,17 +372,21 @@ impl Drop for MatrixLayout {
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
-    fn new(alignment: u32) -> Result<Preference, Error> {
+    fn new(alignment: u32, sums: Sums) -> Result<Preference, Error> {
         use sys::cublasLtMatmulPreferenceAttributes_t::{
             CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         };
         let made =
             result::create_matmul_pref().map_err(failed("cublasLtMatmulPreferenceCreate"))?;
         let preference = Preference(made);
         let bytes = WORKSPACE_BYTES as usize;
         preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes)?;
+        if sums == Sums::InF32 {
+            let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+            preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &(scheme as u32))?;
+        }
         for which in [
             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
             CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

@@ -1,9 +1,16 @@
 //! Measurements on a GPU.
 
+mod fused;
+mod fused_report;
+mod gather;
 mod gemm;
+mod link;
 mod operands;
+mod scatter;
 mod timer;
 
+pub use fused::{Kind, OverlapOptions, OverlapRow, overlap};
+pub use fused_report::{overlap_chart, overlap_table};
 pub use gemm::{GemmOptions, GemmRow, gemm, gemm_chart, gemm_table};
 pub use timer::Timer;
 
