@@ -51,6 +51,10 @@ pub(super) struct State<'v, 'p> {
     pub(super) lane: usize,
     /// When the puts of each lane have landed.
     pub(super) landed: [Moment; 2],
+    /// Transfers of each lane that have not got to the link they are for; an engine has one lane.
+    pub(super) on_their_way: [u32; 2],
+    /// Whether it waits for those of a lane.
+    pub(super) parked: bool,
     /// How long tensor cores have been busy in this launch.
     pub(super) tensor_time: Time,
     /// Whether a copy engine has copied to or from a peer in this launch.
@@ -68,6 +72,8 @@ impl State<'_, '_> {
             lanes: [Moment::START; 2],
             lane: 0,
             landed: [Moment::START; 2],
+            on_their_way: [0; 2],
+            parked: false,
             tensor_time: Time::ZERO,
             copied: false,
         }

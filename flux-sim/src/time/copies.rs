@@ -3,7 +3,7 @@
 use super::actor::Moment;
 use super::instant::Time;
 use super::machine::FlagStream;
-use super::network::Side;
+use super::network::{Carrier, Transfer};
 use super::record::{Kind, Op};
 use super::run::{Parts, Run, Step};
 use flux_ir::eval::{Action, Event, Region};
@@ -39,7 +39,7 @@ impl<'p> Run<'_, 'p> {
                     Err(blocked) => return blocked,
                 }
             }
-            Action::Copy { from, to } => self.copy(index, event, from, to),
+            Action::Copy { from, to } => return self.copy(index, event, from, to),
             Action::Signal { rank, signal, slot, change, .. } if self.parts == Parts::All => {
                 let raise = (*rank, *signal, *slot, *change);
                 let link = &self.cost.machine.link;
@@ -92,49 +92,48 @@ impl<'p> Run<'_, 'p> {
         }
     }
 
-    fn copy(&mut self, index: u32, event: &Event<'p>, from: &Region, to: &Region) {
-        if from.is_empty() || to.is_empty() {
-            return;
-        }
-        let own = self.actors[index as usize].rank;
-        let bytes = self.cost.bytes(from);
-        // Data moves from the rank it lies on to the rank it is for, whichever engine moves it.
-        let (source, target) = (self.fold.class(from.rank), self.fold.class(to.rank));
+    fn copy(&mut self, index: u32, event: &Event<'p>, from: &Region, to: &Region) -> Step {
         let local = from.rank == to.rank;
-        if local && self.parts == Parts::Transfers {
-            return;
+        if from.is_empty() || to.is_empty() || (local && self.parts == Parts::Transfers) {
+            return Step::Done;
         }
+        let bytes = self.cost.bytes(from);
         let link = &self.cost.machine.link;
-        let state = &self.states[index as usize];
+        let state = &mut self.states[index as usize];
         let first = !local && !state.copied;
         let before = if first { link.copy_start_us } else { link.copy_gap_us };
         let now = state.busy_until;
-        let ready = now.at + Time::from_us(before.get());
-        let op = self.next_op();
-        let (start, end, behind) = if local {
-            (ready, ready + self.cost.local_copy(bytes), None)
-        } else {
-            let takes = self.cost.wire(bytes);
-            let sent = self.network.send((source, target), ready, takes, op);
-            (sent.start, sent.end, sent.behind)
-        };
-        let (cause, crosses) = behind.map_or((now.cause, now.crosses), |(holder, side)| {
-            let met = if side == Side::Source { from.rank } else { to.rank };
-            (holder, met != own)
-        });
-        self.record(Op {
-            kind: Kind::Copy,
-            start,
-            end,
-            cause,
-            crosses,
-            peer: if from.rank == own { to.rank } else { from.rank },
-            bytes: if local { 0 } else { bytes },
+        let ready = Moment { at: now.at + Time::from_us(before.get()), ..now };
+        if local {
+            let end = ready.at + self.cost.local_copy(bytes);
+            let op = self.record(Op {
+                kind: Kind::Copy,
+                start: ready.at,
+                end,
+                cause: now.cause,
+                crosses: now.crosses,
+                stmt: event.number,
+                ..self.blank(index)
+            });
+            self.states[index as usize].busy_until = Moment::of(end, op);
+            return Step::Done;
+        }
+        state.copied = true;
+        // Data moves from the rank it lies on to the rank it is for, whichever engine moves it.
+        let pushed = from.rank == self.actors[index as usize].rank;
+        self.send(Transfer {
+            actor: index,
+            carrier: Carrier::Engine,
+            between: (self.fold.class(from.rank), self.fold.class(to.rank)),
+            pushed,
+            issued: ready,
+            start: Time::ZERO,
+            takes: self.cost.wire(bytes),
+            bytes,
+            peer: if pushed { to.rank } else { from.rank },
+            tile: event.tile.clone(),
             stmt: event.number,
-            ..self.blank(index)
         });
-        let state = &mut self.states[index as usize];
-        state.copied |= !local;
-        state.busy_until = Moment::of(end, op);
+        Step::Sent
     }
 }

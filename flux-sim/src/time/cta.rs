@@ -4,7 +4,7 @@
 use super::actor::Moment;
 use super::cost::extent;
 use super::instant::Time;
-use super::network::Side;
+use super::network::{Carrier, Transfer};
 use super::record::{Kind, Lane, Op};
 use super::run::{Holds, Parts, Run, Step};
 use flux_ir::Consumers;
@@ -71,6 +71,9 @@ impl<'p> Run<'_, 'p> {
             Action::Signal { rank, signal, slot, change, .. } if self.parts == Parts::All => {
                 let state = &mut self.states[index as usize];
                 let lane = state.lane;
+                if state.on_their_way[lane] > 0 {
+                    return Step::Parked;
+                }
                 // A release waits for what the consumer has stored.
                 state.lanes[lane] = state.lanes[lane].max(state.landed[lane]);
                 let now = state.lanes[lane];
@@ -236,32 +239,23 @@ impl<'p> Run<'_, 'p> {
         }
     }
 
-    /// Stores to a peer: they leave while the epilogue runs, and land later.
+    /// Stores to a peer: they leave behind the epilogue, and land later.
     fn put(&mut self, index: u32, event: &Event<'p>, to: &Region) {
-        let now = self.lane(index);
         let bytes = self.cost.bytes(to);
-        let takes = self.cost.put(bytes);
         let own = self.actors[index as usize].rank;
-        let op = self.next_op();
-        let sent = self.network.send((own, self.fold.class(to.rank)), now.at, takes, op);
-        let landed = sent.end + Time::from_us(self.cost.machine.link.put_us.get());
-        let behind = sent.behind.map(|(holder, side)| (holder, side == Side::Target));
-        let (cause, crosses) = behind.unwrap_or((now.cause, now.crosses));
-        self.record(Op {
-            kind: Kind::Put,
-            lane: Lane::Link,
-            start: sent.start,
-            end: landed,
-            cause,
-            crosses,
-            tile: event.tile.clone(),
-            peer: to.rank,
+        let transfer = Transfer {
+            actor: index,
+            carrier: Carrier::Consumer(self.states[index as usize].lane),
+            between: (own, self.fold.class(to.rank)),
+            pushed: true,
+            issued: self.lane(index),
+            start: Time::ZERO,
+            takes: self.cost.put(bytes),
             bytes,
+            peer: to.rank,
+            tile: event.tile.clone(),
             stmt: event.number,
-            ..self.blank(index)
-        });
-        let state = &mut self.states[index as usize];
-        let lane = state.lane;
-        state.landed[lane] = state.landed[lane].max(Moment::of(landed, op));
+        };
+        self.send(transfer);
     }
 }

@@ -41,14 +41,11 @@ pub struct Stall {
 }
 
 impl Path {
-    /// Follows causes back from the op that ended last.
+    /// Follows causes back from what the end was waited for.
     pub fn of(timeline: &Timeline) -> Path {
         let mut path = Path::default();
-        let numbered = (0u32..).zip(&timeline.ops);
-        let Some((last, op)) = numbered.max_by_key(|(number, op)| (op.end, u32::MAX - number))
-        else {
-            return path;
-        };
+        let Some(op) = timeline.ops.get(timeline.last as usize) else { return path };
+        let last = timeline.last;
         let mut at = Some((last, timeline.rank(op)));
         let mut to = op.end;
         while let Some((number, rank)) = at {

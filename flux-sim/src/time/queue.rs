@@ -11,6 +11,10 @@ pub(super) enum Item {
     Seen(u32),
     /// An actor goes on.
     Go(u32),
+    /// A transfer starts to leave: how many ranks on it is for, its turn among all, and its
+    /// number. Transfers that start at once get to a link in the order of distance, which is the
+    /// same on all ranks.
+    Leaves(u32, u64, u32),
 }
 
 /// Events to come.

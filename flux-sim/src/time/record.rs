@@ -118,7 +118,7 @@ pub struct Actor {
 }
 
 /// A simulated launch: what every actor of every rank that was simulated did, and when.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timeline {
     /// Ranks of the world.
     pub world: u32,
@@ -131,8 +131,10 @@ pub struct Timeline {
     pub ops: Vec<Op>,
     /// When the launch began; earlier ops are of launches before it.
     pub begins: Time,
-    /// When its last op was through.
+    /// When its last actor was through.
     pub ends: Time,
+    /// The op that this was waited for, or [`NONE`].
+    pub last: u32,
 }
 
 impl Timeline {

@@ -5,7 +5,7 @@ use super::cost::Cost;
 use super::fold::Fold;
 use super::instant::Time;
 use super::memory::DeviceMemory;
-use super::network::Network;
+use super::network::{Carrier, Network, Transfer};
 use super::queue::{Item, Queue};
 use super::record::{Actor, Kind, Lane, NONE, Op, Role, Timeline};
 use super::slots::Slots;
@@ -79,6 +79,9 @@ pub(super) struct Run<'v, 'p> {
     queue: Queue,
     raises: Vec<Raise>,
     free_raises: Vec<u32>,
+    transfers: Vec<Option<Transfer>>,
+    free_transfers: Vec<u32>,
+    turn: u64,
     pub(super) network: Network,
     pub(super) memories: Vec<DeviceMemory>,
     holds: Vec<Holds>,
@@ -96,6 +99,10 @@ pub(super) enum Step {
     Done,
     /// It waits for a slot.
     Blocked(u64),
+    /// It waits for transfers of its own to get to the links they are for.
+    Parked,
+    /// It is done, and the actor waits for the transfer.
+    Sent,
 }
 
 impl<'v, 'p> Run<'v, 'p> {
@@ -144,6 +151,9 @@ impl<'v, 'p> Run<'v, 'p> {
             queue: Queue::default(),
             raises: Vec::new(),
             free_raises: Vec::new(),
+            transfers: Vec::new(),
+            free_transfers: Vec::new(),
+            turn: 0,
             network: Network::new(fold.classes()),
             memories: (0..fold.classes()).map(|_| DeviceMemory::default()).collect(),
             holds: super::cta::holds(program),
@@ -165,6 +175,7 @@ impl<'v, 'p> Run<'v, 'p> {
             match item {
                 Item::Seen(raise) => self.see(raise, now),
                 Item::Go(actor) => self.advance(actor, now),
+                Item::Leaves(_, _, transfer) => self.land(transfer, now),
             }
             if let Some(fault) = self.fault.take() {
                 return Err(fault);
@@ -180,6 +191,7 @@ impl<'v, 'p> Run<'v, 'p> {
             ops: self.ops,
             begins: self.began,
             ends: self.last.at,
+            last: self.last.cause,
         })
     }
 
@@ -241,6 +253,11 @@ impl<'v, 'p> Run<'v, 'p> {
         loop {
             let pending = self.states[index as usize].pending.take();
             let Some(event) = pending.or_else(|| self.next(index)) else {
+                let state = &mut self.states[index as usize];
+                if state.on_their_way != [0; 2] {
+                    state.parked = true;
+                    return;
+                }
                 return self.finish(index);
             };
             // Whatever begins later than others do waits for them: they may use the same links.
@@ -260,10 +277,22 @@ impl<'v, 'p> Run<'v, 'p> {
             if self.fault.is_some() {
                 return;
             }
-            if let Step::Blocked(slot) = step {
-                self.states[index as usize].pending = Some(event);
-                self.waiting.entry(slot).or_default().push(index);
-                return;
+            let state = &mut self.states[index as usize];
+            match step {
+                Step::Done => {}
+                Step::Blocked(slot) => {
+                    state.pending = Some(event);
+                    return self.waiting.entry(slot).or_default().push(index);
+                }
+                Step::Parked => {
+                    state.pending = Some(event);
+                    state.parked = true;
+                    return;
+                }
+                Step::Sent => {
+                    state.parked = true;
+                    return;
+                }
             }
         }
     }
@@ -390,11 +419,6 @@ impl<'v, 'p> Run<'v, 'p> {
         self.ops.len() as u32 - 1
     }
 
-    /// The number the next op that is kept will have.
-    pub(super) fn next_op(&self) -> u32 {
-        if self.keeps { self.ops.len() as u32 } else { NONE }
-    }
-
     pub(super) fn holds(&self, stmt: u32) -> Holds {
         self.holds.get(stmt as usize).copied().unwrap_or(Holds::Both)
     }
@@ -474,6 +498,71 @@ impl<'v, 'p> Run<'v, 'p> {
         held.seen = Moment { at: now, cause, crosses };
         for actor in self.waiting.remove(&slot).unwrap_or_default() {
             self.queue.push(now, Item::Go(actor));
+        }
+    }
+
+    /// Sends a transfer on its way: from when it is ready or its rank's link is free.
+    pub(super) fn send(&mut self, mut transfer: Transfer) {
+        let (from, _) = transfer.between;
+        transfer.start = self.network.leave(from, transfer.issued.at, transfer.takes);
+        let Actor { rank, .. } = self.actors[transfer.actor as usize];
+        let (start, world) = (transfer.start, self.fold.world());
+        let distance = (transfer.peer + world - rank % world) % world;
+        let lane = match transfer.carrier {
+            Carrier::Engine => 0,
+            Carrier::Consumer(lane) => lane,
+        };
+        self.states[transfer.actor as usize].on_their_way[lane] += 1;
+        let number = match self.free_transfers.pop() {
+            Some(number) => {
+                self.transfers[number as usize] = Some(transfer);
+                number
+            }
+            None => {
+                self.transfers.push(Some(transfer));
+                self.transfers.len() as u32 - 1
+            }
+        };
+        self.turn += 1;
+        self.queue.push(start, Item::Leaves(distance, self.turn, number));
+    }
+
+    /// A transfer leaves: when it lands is known.
+    fn land(&mut self, number: u32, now: Time) {
+        let Some(transfer) = self.transfers[number as usize].take() else { return };
+        self.free_transfers.push(number);
+        let op = if self.keeps { self.ops.len() as u32 } else { NONE };
+        let (mut end, waited_for) = self.network.land(&transfer, op);
+        let (kind, lane, of) = match transfer.carrier {
+            Carrier::Engine => (Kind::Copy, Lane::Main, 0),
+            Carrier::Consumer(lane) => {
+                end = end + Time::from_us(self.cost.machine.link.put_us.get());
+                (Kind::Put, Lane::Link, lane)
+            }
+        };
+        self.record(Op {
+            kind,
+            lane,
+            start: transfer.start,
+            end,
+            cause: waited_for.cause,
+            crosses: waited_for.crosses,
+            tile: transfer.tile,
+            peer: transfer.peer,
+            bytes: transfer.bytes,
+            stmt: transfer.stmt,
+            ..self.blank(transfer.actor)
+        });
+        let landed = Moment::of(end, op);
+        let state = &mut self.states[transfer.actor as usize];
+        match transfer.carrier {
+            Carrier::Engine => state.busy_until = landed,
+            Carrier::Consumer(lane) => state.landed[lane] = state.landed[lane].max(landed),
+        }
+        state.on_their_way[of] -= 1;
+        if state.parked && state.on_their_way[of] == 0 {
+            state.parked = false;
+            self.queue.push(now, Item::Go(transfer.actor));
         }
     }
 
