@@ -10,6 +10,8 @@ mod bad_device;
 mod data;
 #[path = "support/language_device.rs"]
 mod language_device;
+#[path = "support/passive_device.rs"]
+mod passive_device;
 
 use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};
@@ -208,6 +210,7 @@ fn main() -> ExitCode {
     add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
     trials.extend(language_device::trials(missing.is_some()));
     trials.extend(bad_device::trials(missing.is_some()));
+    trials.extend(passive_device::trials(missing.is_some()));
     let mut arguments = arguments;
     // Every case wants the whole device.
     arguments.test_threads = Some(1);

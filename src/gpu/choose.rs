@@ -38,9 +38,9 @@ impl Gpu {
     fn ctas(&self, member: &Member, shape: Shape) -> Result<u32, Error> {
         let program = member.verified.program();
         let copies = program.agents.values().any(|agent| agent.engine == Engine::CopyEngine);
-        // What goes over the link to the host needs no multiprocessor.
-        let over_link = matches!(self.passive(), Some(Passive { peers: Peers::Host, .. }));
-        let reserve = if copies && !over_link { COPY_SMS } else { 0 };
+        // What passive peers on the device send are copies within it.
+        let played = matches!(self.passive(), Some(Passive { peers: Peers::Device, .. }));
+        let reserve = if copies || played && program.communicates() { COPY_SMS } else { 0 };
         let sms = self.device().properties().sms;
         let share = SmBudget::split(sms, self.ranks(), reserve)?.ctas;
         Ok(member.schedule.ctas.unwrap_or(share).min(tiles(program, shape)).max(1))

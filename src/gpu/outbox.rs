@@ -7,6 +7,7 @@ use flux_ir::program::BufferId;
 use flux_runtime::{DeviceBuffer, HostBuffer, Rows, Span};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Where the memory of passive peers lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -111,6 +112,40 @@ impl Outbox {
     /// Bytes from one row to the next.
     pub fn pitch_bytes(&self) -> u64 {
         self.inner().pitch_bytes
+    }
+
+    /// Fills it: `data` are all its rows and columns, row by row. No launch that sends it may be
+    /// running.
+    ///
+    /// # Errors
+    /// [`Error::DataLength`] for another number of elements; [`Error::Unsupported`] for elements
+    /// of another format; a failed copy.
+    pub fn write<T: crate::Element>(&self, data: &[T]) -> Result<(), Error> {
+        let stock = self.inner();
+        if T::KIND != stock.element {
+            let problem = format!("{} holds {}, found {}", stock.name, stock.element, T::KIND);
+            return Err(self.instance.unsupported(&problem));
+        }
+        let (rows, cols) = (stock.planes as usize * self.rows().len(), self.cols().len());
+        if data.len() != rows * cols {
+            return Err(Error::DataLength { rows, cols, found: data.len() });
+        }
+        let (pitch, row_bytes) = (stock.pitch_bytes as usize, cols * size_of::<T>());
+        let mut bytes = vec![0u8; rows * pitch];
+        let from: &[u8] = bytemuck::cast_slice(data);
+        for (to, from) in bytes.chunks_exact_mut(pitch).zip(from.chunks_exact(row_bytes)) {
+            to[..row_bytes].copy_from_slice(from);
+        }
+        match &stock.memory {
+            Memory::Device(buffer) => buffer.copy_from(0, &bytes)?,
+            Memory::Host(buffer) => {
+                for (word, bytes) in buffer.words().iter().zip(bytes.chunks_exact(4)) {
+                    let value = [bytes[0], bytes[1], bytes[2], bytes[3]];
+                    word.store(u32::from_ne_bytes(value), Ordering::Release);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Its memory, gaps between rows included: the device reaches it wherever it lies.
