@@ -10,7 +10,7 @@
 //! | samples, medians, ratios of pairs | [`sample`] |
 //! | taking turns | [`rotation`] |
 //! | bound ratio, exposed communication, efficiency | [`overlap`] |
-//! | sets of shapes | [`shapes`] |
+//! | sets of shapes, layers of models | [`shapes`], [`workload`] |
 //! | tables, JSON | [`report`] |
 //! | bars as SVG | [`chart`] |
 //! | clocks, power, temperature | [`telemetry`] |
@@ -28,5 +28,6 @@ pub mod rotation;
 pub mod sample;
 pub mod shapes;
 pub mod telemetry;
+pub mod workload;
 
 pub use error::Error;

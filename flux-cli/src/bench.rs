@@ -3,12 +3,15 @@
 use clap::{Args, Subcommand, ValueEnum};
 use flux::Peers;
 use flux_bench::chart::Chart;
-use flux_bench::device::{self, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow};
+use flux_bench::device::{
+    self, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow, ShareRow,
+};
 use flux_bench::kernels::Plain;
 use flux_bench::quick::{self, Operator};
 use flux_bench::report::{Measured, Report};
 use flux_bench::rotation::Rounds;
 use flux_bench::shapes::{self, Dims};
+use flux_bench::workload::{self, Phase};
 use half::{bf16, f16};
 use serde::Serialize;
 use std::error::Error;
@@ -26,6 +29,50 @@ pub(crate) enum Bench {
     AgGemm(Fused),
     /// GEMM + reduce-scatter against its parts, one after the other and in chunks.
     GemmRs(Fused),
+    /// How much of a model's step is communication that nothing hides, before and after fusing.
+    Share(Share),
+}
+
+/// The layers of a model, shared among ranks.
+#[derive(Debug, Args)]
+pub(crate) struct Share {
+    /// The model.
+    #[arg(long)]
+    model: ModelName,
+    /// Ranks that share each layer.
+    #[arg(long, default_value_t = 8)]
+    tp: u32,
+    /// What the model does.
+    #[arg(long)]
+    phase: PhaseName,
+    /// Tokens of one step; 8192 for prefill, 512 for decode, 2048 for train where nothing is said.
+    #[arg(long)]
+    tokens: Option<usize>,
+    /// Where the peers' memory lies.
+    #[arg(long, default_value = "host")]
+    peers: Place,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Models whose layers are known.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ModelName {
+    #[value(name = "gpt3-175b")]
+    Gpt3,
+    #[value(name = "llama2-70b")]
+    Llama2,
+}
+
+/// What a model does.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PhaseName {
+    /// Reads prompts.
+    Prefill,
+    /// Writes answers.
+    Decode,
+    /// Forward and backward.
+    Train,
 }
 
 /// An operator over ranks, one of them active, its peers nothing but memory.
@@ -129,17 +176,18 @@ impl How {
 
     /// Writes what was asked for.
     fn write<R: Serialize>(&self, report: &Report<R>, chart: &Chart) -> Result<(), Box<dyn Error>> {
-        let failed = |path: &Path, error: Box<dyn Error>| {
-            format!("cannot write {}: {error}", path.display())
-        };
         if let Some(path) = &self.json {
-            report.write_json(path).map_err(|error| failed(path, error.into()))?;
+            report.write_json(path).map_err(|error| failed(path, &error))?;
         }
         if let Some(path) = &self.svg {
-            chart.write(path).map_err(|error| failed(path, error))?;
+            chart.write(path).map_err(|error| failed(path, &*error))?;
         }
         Ok(())
     }
+}
+
+fn failed(path: &Path, error: &dyn Error) -> String {
+    format!("cannot write {}: {error}", path.display())
 }
 
 /// Runs the instrument. Without a device it says `skipped` and succeeds.
@@ -157,6 +205,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
         },
         Bench::AgGemm(options) => fused(Kind::Gather, options),
         Bench::GemmRs(options) => fused(Kind::Scatter, options),
+        Bench::Share(options) => share(options),
     }?;
     Ok((text, ExitCode::SUCCESS))
 }
@@ -188,11 +237,7 @@ fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {
             Kind::Scatter => shapes::scatters(options.world),
         });
     }
-    let peers = match options.peers {
-        Place::Host => Peers::Host,
-        Place::Device => Peers::Device,
-    };
-    let how = &options.how;
+    let (how, peers) = (&options.how, options.peers.peers());
     let (world, rounds, rest, command) = (options.world, how.rounds(), how.rest(), command());
     let overlap = OverlapOptions { command, kind, world, peers, shapes, rounds, rest };
     let report = device::overlap::<bf16>(&overlap, |row: &Measured<OverlapRow>| {
@@ -203,6 +248,41 @@ fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {
     Ok(head(&report) + &device::overlap_table(&report.rows))
 }
 
+fn share(options: &Share) -> Result<String, Box<dyn Error>> {
+    let model = match options.model {
+        ModelName::Gpt3 => workload::GPT3_175B,
+        ModelName::Llama2 => workload::LLAMA2_70B,
+    };
+    let phase = match options.phase {
+        PhaseName::Prefill => Phase::Prefill,
+        PhaseName::Decode => Phase::Decode,
+        PhaseName::Train => Phase::Train,
+    };
+    let tokens = options.tokens.unwrap_or(phase.tokens());
+    let steps = workload::layer(&model, phase, tokens, options.tp as usize)?;
+    let (how, peers, world) = (&options.how, options.peers.peers(), options.tp);
+    let (rounds, rest, command) = (how.rounds(), how.rest(), command());
+    let (kind, shapes) = (Kind::Gather, Vec::new());
+    let overlap = OverlapOptions { command, kind, world, peers, shapes, rounds, rest };
+    let mut report = device::share::<bf16>(&overlap, &steps, |row: &ShareRow| {
+        progress(&format!("{} {:.3}", row.step.name, row.none));
+    })?;
+    report.title = format!("{}, {phase:?} of {tokens} tokens: {}", model.name, report.title);
+    if let Some(path) = &how.json {
+        report.write_json(path).map_err(|error| failed(path, &error))?;
+    }
+    Ok(head(&report) + &device::share_table(&report.rows, model.layers))
+}
+
+impl Place {
+    fn peers(self) -> Peers {
+        match self {
+            Place::Host => Peers::Host,
+            Place::Device => Peers::Device,
+        }
+    }
+}
+
 impl Bench {
     /// The operator, and the worlds it runs in, where results alone are asked for.
     fn quick(&self) -> Option<(Operator, &'static [u32])> {
@@ -210,6 +290,7 @@ impl Bench {
             Bench::Gemm(options) => (Operator::Gemm, &options.how),
             Bench::AgGemm(options) => (Operator::Gather, &options.how),
             Bench::GemmRs(options) => (Operator::Scatter, &options.how),
+            Bench::Share(_) => return None,
         };
         let worlds: &[u32] = if operator == Operator::Gemm { &[1] } else { &[1, 2, 4, 8] };
         how.quick.then_some((operator, worlds))

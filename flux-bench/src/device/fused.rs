@@ -89,23 +89,16 @@ pub fn overlap<T: Number + Plain + Fused>(
     options: &OverlapOptions,
     mut tell: impl FnMut(&Measured<OverlapRow>),
 ) -> Result<Report<Measured<OverlapRow>>, Error> {
-    let world = World::passive(0, options.world, options.peers)?.with_limit(STALL);
+    let world = open(options)?;
     let ranks = world.ranks();
     let [rank] = ranks.as_slice() else { return Err(Error::NoDevice) };
-    let context = Context::new::<T>(rank, options.peers)?;
+    let context = Context::new::<T>(rank, options.peers, &CHUNKS)?;
     let timer = Timer::new(Arc::clone(&context.link.main))?;
     let telemetry = Telemetry::open(context.device.ordinal());
     let cool = telemetry.as_ref().and_then(Telemetry::read).map_or(0, |now| now.celsius + 5);
     let mut rows = Vec::new();
     for &shape in &options.shapes {
-        let row = match options.kind {
-            Kind::Gather => measure(&Gather::<T>::new(&context, shape)?, &context, &timer, options),
-            Kind::Scatter => {
-                measure(&Scatter::<T>::new(&context, shape)?, &context, &timer, options)
-            }
-        };
-        let (overlap, largest_difference) = row?;
-        let row = OverlapRow { shape, overlap, largest_difference };
+        let row = row::<T>(&context, &timer, options, options.kind, shape)?;
         let row = Measured { row, reading: telemetry.as_ref().and_then(Telemetry::read) };
         tell(&row);
         rows.push(row);
@@ -121,6 +114,26 @@ pub fn overlap<T: Number + Plain + Fused>(
     let title = format!("{}, {}, {} ranks, peers {place}", options.kind, T::NAME, options.world);
     let conditions = conditions(&context.device, &options.command, options.rounds);
     Ok(Report { title, conditions, rows })
+}
+
+/// The world that is measured.
+pub(super) fn open(options: &OverlapOptions) -> Result<World, Error> {
+    Ok(World::passive(0, options.world, options.peers)?.with_limit(STALL))
+}
+
+/// One shape.
+pub(super) fn row<T: Number + Plain + Fused>(
+    context: &Context<'_>,
+    timer: &Timer,
+    options: &OverlapOptions,
+    kind: Kind,
+    shape: Dims,
+) -> Result<OverlapRow, Error> {
+    let (overlap, largest_difference) = match kind {
+        Kind::Gather => measure(&Gather::<T>::new(context, shape)?, context, timer, options),
+        Kind::Scatter => measure(&Scatter::<T>::new(context, shape)?, context, timer, options),
+    }?;
+    Ok(OverlapRow { shape, overlap, largest_difference })
 }
 
 /// The ways of computing one operator for one shape. Each enqueues its work behind the main stream
@@ -156,14 +169,21 @@ pub(crate) struct Context<'r> {
     pub(crate) numbers: Numbers,
     pub(crate) blas: Arc<Blas>,
     pub(crate) link: Link,
+    /// Chunks that baselines are cut into.
+    chunks: &'static [u32],
 }
 
 impl<'r> Context<'r> {
-    fn new<T: Number>(rank: &'r Rank, peers: Peers) -> Result<Self, Error> {
+    pub(super) fn new<T: Number>(
+        rank: &'r Rank,
+        peers: Peers,
+        chunks: &'static [u32],
+    ) -> Result<Self, Error> {
         let device = rank.device().ok_or(Error::NoDevice)?;
         let numbers = Numbers::load(&device, T::ELEMENT)?;
         let link = Link::new(rank.stream().ok_or(Error::NoDevice)?)?;
-        Ok(Context { rank, peers, numbers, blas: Blas::new(&device)?, link, device })
+        let blas = Blas::new(&device)?;
+        Ok(Context { rank, peers, numbers, blas, link, device, chunks })
     }
 
     /// Rows of a shard. Baselines take equal ones.
@@ -205,7 +225,7 @@ impl Products {
         };
         let blas = &context.blas;
         let mut plans = Vec::new();
-        for chunks in std::iter::once(1).chain(CHUNKS) {
+        for chunks in std::iter::once(1).chain(context.chunks.iter().copied()) {
             let Some(parts) = parts(m, chunks) else { continue };
             let plan = plan(parts[0].len());
             plans.push((chunks, [blas.gemm(plan)?, blas.gemm(plan)?]));

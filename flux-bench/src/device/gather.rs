@@ -2,7 +2,7 @@
 
 use super::fused::{Context, Operator, Products};
 use super::link::{Boxes, Dense, Sink, parts};
-use super::operands::{exact_density, normal, require_same, span, sum_bound};
+use super::operands::{baseline_bound, exact_density, normal, require_same, span, sum_bound};
 use super::{LIMIT, Number};
 use crate::error::Error;
 use crate::kernels::{Fused, Plain, PlainKernel};
@@ -152,9 +152,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         poison(&self.c.borrow()[0])?;
         self.ours(0)?;
         self.check("our product", &self.c.borrow()[0], data, bound)?;
-        // Baselines may sum in the format of the result (see `Blas`), which costs more roundings;
-        // of integers it costs nothing.
-        let loose = Bound { relative: 4.0 * bound.relative, absolute: 4.0 * bound.absolute };
+        let loose = baseline_bound::<T>(bound, self.shape.k);
         for chunks in std::iter::once(1).chain(self.chunk_counts()) {
             poison(&self.d)?;
             poison_rows(self)?;

@@ -1,6 +1,6 @@
 //! Our product against live cuBLASLt.
 
-use super::operands::{exact_density, normal, require_same, sets, span, sum_bound};
+use super::operands::{baseline_bound, exact_density, normal, require_same, sets, span, sum_bound};
 use super::{LIMIT, Number, Timer, conditions};
 use crate::chart::{Bar, Chart, Group};
 use crate::error::Error;
@@ -196,9 +196,7 @@ impl<'r, T: Number + Plain> Bench<'r, T> {
             reference.run(stream, span(a)?, span(b)?, span(expected)?)?;
             let expected = span(expected)?;
             let (ours, theirs) = (("our kernel", shape, data), ("cuBLASLt", shape, data));
-            // The library may cut sums along K and keep the parts in the format of the result,
-            // which costs a few more roundings; of integers it costs nothing.
-            let loose = Bound { relative: 4.0 * bound.relative, absolute: 4.0 * bound.absolute };
+            let loose = baseline_bound::<T>(bound, shape.k);
             require_same(&self.numbers, stream, theirs, span(d)?, expected, loose)?;
             require_same(&self.numbers, stream, ours, span(c)?, expected, bound)
         };

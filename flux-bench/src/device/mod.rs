@@ -7,11 +7,13 @@ mod gemm;
 mod link;
 mod operands;
 mod scatter;
+mod share;
 mod timer;
 
 pub use fused::{Kind, OverlapOptions, OverlapRow, overlap};
 pub use fused_report::{overlap_chart, overlap_table};
 pub use gemm::{GemmOptions, GemmRow, gemm, gemm_chart, gemm_table};
+pub use share::{ShareRow, share, share_table};
 pub use timer::Timer;
 
 use crate::error::Error;
@@ -22,7 +24,7 @@ use flux_runtime::{Device, ElementKind, probe};
 use std::time::Duration;
 
 /// No work that is measured here takes as long: what does is stuck.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// A 16-bit format that tensors and products are measured in.
 pub trait Number: flux::Element {

@@ -49,6 +49,16 @@ pub(crate) fn sum_bound<T: Number>(k: usize) -> Bound {
     Bound { relative: T::ULP, absolute }
 }
 
+/// As [`sum_bound`] for a library that may cut sums along K and keep the parts (up to eight, of six
+/// standard deviations) in the format of the result. Of integers this costs nothing.
+pub(crate) fn baseline_bound<T: Number>(bound: Bound, k: usize) -> Bound {
+    if bound == Bound::EXACT {
+        return bound;
+    }
+    let part = 0.5 * T::ULP * 6.0 * (k as f32).sqrt();
+    Bound { absolute: bound.absolute + 8.0 * part, ..bound }
+}
+
 /// Compares a result with the reference.
 pub(crate) fn require_same(
     numbers: &Numbers,

@@ -2,7 +2,7 @@
 
 use super::fused::{Context, Operator, Products};
 use super::link::{Boxes, Dense, Sink, parts};
-use super::operands::{exact_density, normal, require_same, span, sum_bound};
+use super::operands::{baseline_bound, exact_density, normal, require_same, span, sum_bound};
 use super::{LIMIT, Number};
 use crate::error::Error;
 use crate::kernels::{Fused, Plain, PlainKernel};
@@ -180,8 +180,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         self.fused(0)?;
         self.context.rank.synchronize()?;
         let largest = self.check("the fused kernel", &self.c.borrow()[0], data, bound)?;
-        // As for gathers: a baseline may sum in the format of the result.
-        let loose = Bound { relative: 4.0 * bound.relative, absolute: 4.0 * bound.absolute };
+        let loose = baseline_bound::<T>(bound, self.shape.k);
         for chunks in std::iter::once(1).chain(self.chunk_counts()) {
             for spoiled in [span(&self.d)?, partial, self.inbox.span()] {
                 poison(spoiled)?;
