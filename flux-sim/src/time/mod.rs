@@ -21,10 +21,12 @@ mod queue;
 mod record;
 mod report;
 mod run;
+mod signals;
 mod slots;
 mod summary;
 mod svg;
 mod trace;
+mod transfers;
 
 pub use fold::Fold;
 pub use instant::Time;

@@ -5,16 +5,16 @@ use super::cost::Cost;
 use super::fold::Fold;
 use super::instant::Time;
 use super::memory::DeviceMemory;
-use super::network::{Carrier, Network, Transfer};
+use super::network::{Network, Transfer};
 use super::queue::{Item, Queue};
 use super::record::{Actor, Kind, Lane, NONE, Op, Role, Timeline};
+use super::signals::Raise;
 use super::slots::Slots;
 use super::{Error, Options};
 use flux_ir::arena::Handle;
-use flux_ir::eval::{Action, Change, Event, RankView, TileRange};
+use flux_ir::eval::{Action, Event, RankView, TileRange};
 use flux_ir::program::{AgentId, Engine, Home, Program, SignalId};
 use rustc_hash::FxHashMap;
-use std::ops::Range;
 
 /// Which parts of a launch take time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,15 +38,6 @@ pub(super) enum Holds {
     Both,
 }
 
-/// A raise on its way.
-#[derive(Debug, Clone, Copy)]
-struct Raise {
-    slot: u64,
-    change: Change,
-    cause: u32,
-    crosses: bool,
-}
-
 #[derive(Debug, Default, Clone)]
 struct Progress {
     epoch: u32,
@@ -64,30 +55,30 @@ pub(super) struct Run<'v, 'p> {
     pub(super) cost: &'v Cost<'v>,
     pub(super) parts: Parts,
     pub(super) program: &'p Program,
-    views: &'v [RankView<'p>],
+    pub(super) views: &'v [RankView<'p>],
     pub(super) fold: &'v Fold,
     options: Options,
     pub(super) actors: Vec<Actor>,
     pub(super) states: Vec<State<'v, 'p>>,
     /// Actors of each rank.
-    each: u32,
+    pub(super) each: u32,
     ranks: Vec<Progress>,
-    slots: Slots,
+    pub(super) slots: Slots,
     /// Where the slots of each array begin, of one rank; one more at the end.
-    bases: Vec<u64>,
-    waiting: FxHashMap<u64, Vec<u32>>,
-    queue: Queue,
-    raises: Vec<Raise>,
-    free_raises: Vec<u32>,
-    transfers: Vec<Option<Transfer>>,
-    free_transfers: Vec<u32>,
-    turn: u64,
+    pub(super) bases: Vec<u64>,
+    pub(super) waiting: FxHashMap<u64, Vec<u32>>,
+    pub(super) queue: Queue,
+    pub(super) raises: Vec<Raise>,
+    pub(super) free_raises: Vec<u32>,
+    pub(super) transfers: Vec<Option<Transfer>>,
+    pub(super) free_transfers: Vec<u32>,
+    pub(super) turn: u64,
     pub(super) network: Network,
     pub(super) memories: Vec<DeviceMemory>,
     holds: Vec<Holds>,
     /// Whether ops are kept; without, they are counted.
-    keeps: bool,
-    ops: Vec<Op>,
+    pub(super) keeps: bool,
+    pub(super) ops: Vec<Op>,
     last: Moment,
     began: Time,
     fault: Option<Error>,
@@ -247,33 +238,25 @@ impl<'v, 'p> Run<'v, 'p> {
     }
 
     /// Walks an actor on until it blocks, is through, or others come first.
-    fn advance(&mut self, index: u32, now: Time) {
-        let role = self.actors[index as usize].role;
-        let mut now = now;
+    fn advance(&mut self, index: u32, mut now: Time) {
         loop {
             let pending = self.states[index as usize].pending.take();
             let Some(event) = pending.or_else(|| self.next(index)) else {
                 let state = &mut self.states[index as usize];
-                if state.on_their_way != [0; 2] {
-                    state.parked = true;
-                    return;
+                state.parked = state.on_their_way != [0; 2];
+                if !state.parked {
+                    self.finish(index);
                 }
-                return self.finish(index);
+                return;
             };
             // Whatever begins later than others do waits for them: they may use the same links.
             let due = self.due(index, &event);
             if due > now && self.queue.before(due) {
                 self.states[index as usize].pending = Some(event);
-                self.queue.push(due, Item::Go(index));
-                return;
+                return self.queue.push(due, Item::Go(index));
             }
             now = now.max(due);
-            let step = match role {
-                Role::Host => self.host(index, &event),
-                Role::Engine(_) => self.engine(index, &event),
-                Role::Cta(..) => self.cta(index, &event),
-                Role::Exit(_) => self.exit(index, &event),
-            };
+            let step = self.step(index, &event);
             if self.fault.is_some() {
                 return;
             }
@@ -294,6 +277,15 @@ impl<'v, 'p> Run<'v, 'p> {
                     return;
                 }
             }
+        }
+    }
+
+    fn step(&mut self, index: u32, event: &Event<'p>) -> Step {
+        match self.actors[index as usize].role {
+            Role::Host => self.host(index, event),
+            Role::Engine(_) => self.engine(index, event),
+            Role::Cta(..) => self.cta(index, event),
+            Role::Exit(_) => self.exit(index, event),
         }
     }
 
@@ -427,145 +419,6 @@ impl<'v, 'p> Run<'v, 'p> {
         self.program.signals[signal].home
     }
 
-    fn slot(&self, rank: u32, signal: SignalId, place: u32) -> Option<u64> {
-        let slots = &self.bases[signal.index()..=signal.index() + 1];
-        let slot = slots[0] + u64::from(place);
-        let each = self.bases.last().copied().unwrap_or(0);
-        (slot < slots[1]).then(|| u64::from(rank) * each + slot)
-    }
-
-    /// When every slot has reached the target, or one that has not.
-    pub(super) fn await_slots(
-        &mut self,
-        index: u32,
-        event: &Event<'p>,
-        (signal, slots, target): (SignalId, Range<u32>, i64),
-    ) -> Result<Moment, Step> {
-        let mut seen = Moment::START;
-        if target <= 0 || self.parts != Parts::All {
-            return Ok(seen);
-        }
-        let rank = self.actors[index as usize].rank;
-        for place in slots {
-            let Some(slot) = self.slot(rank, signal, place) else {
-                self.unsound(index, event);
-                return Ok(seen);
-            };
-            let held = self.slots.get(slot);
-            if i64::from(held.value) < target {
-                return Err(Step::Blocked(slot));
-            }
-            seen = seen.max(held.seen);
-        }
-        Ok(seen)
-    }
-
-    /// Sends a raise on its way: it is seen at `at`.
-    pub(super) fn raise(
-        &mut self,
-        index: u32,
-        event: &Event<'p>,
-        (rank, signal, slot, change): (u32, SignalId, u32, Change),
-        (at, cause): (Time, u32),
-    ) {
-        let (to, place) = self.fold.slot(rank, signal, slot);
-        let Some(slot) = self.slot(to, signal, place) else {
-            return self.unsound(index, event);
-        };
-        let crosses = rank != self.actors[index as usize].rank;
-        let raise = Raise { slot, change, cause, crosses };
-        let number = match self.free_raises.pop() {
-            Some(number) => {
-                self.raises[number as usize] = raise;
-                number
-            }
-            None => {
-                self.raises.push(raise);
-                self.raises.len() as u32 - 1
-            }
-        };
-        self.queue.push(at, Item::Seen(number));
-    }
-
-    fn see(&mut self, number: u32, now: Time) {
-        let Raise { slot, change, cause, crosses } = self.raises[number as usize];
-        self.free_raises.push(number);
-        let held = self.slots.get_mut(slot);
-        held.value = match change {
-            Change::Add(value) => held.value.saturating_add(value),
-            Change::Set(value) => value.max(held.value),
-        };
-        held.seen = Moment { at: now, cause, crosses };
-        for actor in self.waiting.remove(&slot).unwrap_or_default() {
-            self.queue.push(now, Item::Go(actor));
-        }
-    }
-
-    /// Sends a transfer on its way: from when it is ready or its rank's link is free.
-    pub(super) fn send(&mut self, mut transfer: Transfer) {
-        let (from, _) = transfer.between;
-        transfer.start = self.network.leave(from, transfer.issued.at, transfer.takes);
-        let Actor { rank, .. } = self.actors[transfer.actor as usize];
-        let (start, world) = (transfer.start, self.fold.world());
-        let distance = (transfer.peer + world - rank % world) % world;
-        let lane = match transfer.carrier {
-            Carrier::Engine => 0,
-            Carrier::Consumer(lane) => lane,
-        };
-        self.states[transfer.actor as usize].on_their_way[lane] += 1;
-        let number = match self.free_transfers.pop() {
-            Some(number) => {
-                self.transfers[number as usize] = Some(transfer);
-                number
-            }
-            None => {
-                self.transfers.push(Some(transfer));
-                self.transfers.len() as u32 - 1
-            }
-        };
-        self.turn += 1;
-        self.queue.push(start, Item::Leaves(distance, self.turn, number));
-    }
-
-    /// A transfer leaves: when it lands is known.
-    fn land(&mut self, number: u32, now: Time) {
-        let Some(transfer) = self.transfers[number as usize].take() else { return };
-        self.free_transfers.push(number);
-        let op = if self.keeps { self.ops.len() as u32 } else { NONE };
-        let (mut end, waited_for) = self.network.land(&transfer, op);
-        let (kind, lane, of) = match transfer.carrier {
-            Carrier::Engine => (Kind::Copy, Lane::Main, 0),
-            Carrier::Consumer(lane) => {
-                end = end + Time::from_us(self.cost.machine.link.put_us.get());
-                (Kind::Put, Lane::Link, lane)
-            }
-        };
-        self.record(Op {
-            kind,
-            lane,
-            start: transfer.start,
-            end,
-            cause: waited_for.cause,
-            crosses: waited_for.crosses,
-            tile: transfer.tile,
-            peer: transfer.peer,
-            bytes: transfer.bytes,
-            stmt: transfer.stmt,
-            ..self.blank(transfer.actor)
-        });
-        let landed = Moment::of(end, op);
-        let state = &mut self.states[transfer.actor as usize];
-        match transfer.carrier {
-            Carrier::Engine => state.busy_until = landed,
-            Carrier::Consumer(lane) => state.landed[lane] = state.landed[lane].max(landed),
-        }
-        state.on_their_way[of] -= 1;
-        if state.parked && state.on_their_way[of] == 0 {
-            state.parked = false;
-            self.queue.push(now, Item::Go(transfer.actor));
-        }
-    }
-
     fn exit(&mut self, index: u32, event: &Event<'p>) -> Step {
         let Action::Signal { rank, signal, slot, change, .. } = event.action else {
             return Step::Done;
@@ -577,34 +430,7 @@ impl<'v, 'p> Run<'v, 'p> {
         Step::Done
     }
 
-    /// A CTA raises a signal.
-    pub(super) fn signal(
-        &mut self,
-        index: u32,
-        event: &Event<'p>,
-        raise: (u32, SignalId, u32, Change),
-        now: Moment,
-    ) {
-        let link = &self.cost.machine.link;
-        let own = raise.0 == self.actors[index as usize].rank;
-        let seen = if own { link.own_signal_us } else { link.signal_us };
-        let at = now.at + Time::from_us(seen.get());
-        let op = self.record(Op {
-            kind: Kind::Signal,
-            lane: Lane::Link,
-            start: now.at,
-            end: at,
-            cause: now.cause,
-            crosses: now.crosses,
-            tile: event.tile.clone(),
-            peer: raise.0,
-            stmt: event.number,
-            ..self.blank(index)
-        });
-        self.raise(index, event, raise, (at, op));
-    }
-
-    fn unsound(&mut self, index: u32, event: &Event<'p>) {
+    pub(super) fn unsound(&mut self, index: u32, event: &Event<'p>) {
         self.fault = Some(Error::Unsound { who: self.name(index), span: event.stmt.span });
     }
 
