@@ -285,3 +285,95 @@ fn the_bench_reads_shapes_and_refuses_what_is_none() {
     assert!(!output.status.success());
     assert!(said(&output).contains("host, device"), "{}", said(&output));
 }
+
+#[test]
+fn sim_predicts_a_launch_and_names_what_was_waited_for() {
+    let launch = ["--m", "2048", "--n", "2048", "--k", "4096", "--world", "8"];
+    let output = flux(&[&["sim", "ag_gemm", "--machine", "h200-pcie"], &launch[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    for line in [
+        "ag_gemm 2048 x 2048 x 4096, world 8, h200-pcie",
+        "tile (128, 256, 64), cooperative, 128 CTAs; simulated 1 of 8 ranks",
+        "  GEMM alone  ",
+        "  comm alone  ",
+        "  bound ratio  ",
+        "critical path",
+        "waited 0.",
+        " for rank 1, until ",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    let every = flux(
+        &[&["sim", "ag_gemm", "--machine", "h200-pcie", "--every-rank"], &launch[..]].concat(),
+    );
+    assert_eq!(said(&every).replace("simulated 8 of 8", "simulated 1 of 8"), text);
+}
+
+#[test]
+fn sim_writes_json_a_drawing_and_a_trace() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (svg, trace) = (format!("{folder}/sim.svg"), format!("{folder}/sim.json"));
+    let launch = ["sim", "gemm_rs", "--m", "1024", "--world", "4"];
+    let output = flux(&[&launch[..], &["--json", "--svg", &svg, "--trace", &trace]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let figures: serde_json::Value = serde_json::from_str(&said(&output)).expect("JSON");
+    assert_eq!(figures["kernel"], "gemm_rs");
+    assert!(figures["total_ms"].as_f64() >= figures["gemm_ms"].as_f64());
+    let read = |path: &str| std::fs::read_to_string(path).expect("it was written");
+    assert!(read(&svg).starts_with("<svg ") && read(&svg).contains("gemm_rs 1024 x 2048 x 1024"));
+    let events: serde_json::Value = serde_json::from_str(&read(&trace)).expect("JSON");
+    assert!(events["traceEvents"].as_array().is_some_and(|events| events.len() > 100));
+    let drawn = flux(&[&launch[..], &["--svg", "-"]].concat());
+    assert_eq!(said(&drawn), read(&svg));
+}
+
+#[test]
+fn sim_ranks_the_schedules_of_a_kernel() {
+    let output = flux(&["sim", "gemm_bf16", "--schedules", "--m", "8192", "--n", "8192"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let rows: Vec<_> = said(&output).lines().skip(3).map(str::to_owned).collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    let total = |row: &String| row.split_whitespace().next().and_then(|total| total.parse().ok());
+    let totals: Vec<f64> = rows.iter().filter_map(total).collect();
+    assert_eq!(totals.len(), 4);
+    assert!(totals.is_sorted(), "{totals:?}");
+}
+
+#[test]
+fn sim_takes_a_machine_of_ones_own_and_says_what_is_wrong_with_it() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let own = format!("{folder}/own.json");
+    let nvlink = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../machines/h200-nvlink.json"
+    ))
+    .expect("the machine is there");
+    std::fs::write(&own, nvlink.replace("h200-nvlink", "mine")).expect("it is written");
+    let output = flux(&["sim", "gemm_rs", "--machine", &own]);
+    assert!(said(&output).contains(", mine\n"), "{}", said(&output));
+    std::fs::write(&own, nvlink.replace("\"sms\": 132", "\"sms\": 0")).expect("it is written");
+    let output = flux(&["sim", "gemm_rs", "--machine", &own]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("own.json: expected 1 to"), "{}", said(&output));
+    assert!(said(&output).contains("found 0 at line 5 column"), "{}", said(&output));
+}
+
+#[test]
+fn what_cannot_be_predicted_is_said() {
+    for (arguments, expected) in [
+        (&["gemm_rs", "--machine", "h100"][..], "there are: h200-nvlink, h200-pcie"),
+        (&["gemm_rs", "--schedule", "9"], "has schedules 0 to 1, found --schedule 9"),
+        (&["gemm_rs", "--by", "spiral"], "no built-in order `spiral`"),
+        (&["gemm_rs", "--by", "own_shard_first"], "error[deadlock]"),
+        (&["gemm_rs", "--m", "0"], "expected M of 1 to 2147483647, found 0"),
+        (&["gemm_rs", "--m", "2147483647", "--n", "2147483647"], "tiles on 1 ranks"),
+        (&["gemm_rs", "--schedules", "--svg", "x.svg"], "cannot be used with"),
+        (&["gemm_rs", "--trace", "no/such/folder/x.json"], "cannot write no/such/folder"),
+        (&["flux-cli/tests/kernels/own_order.rs:reversed"], "order `backwards`"),
+    ] {
+        let output = flux(&[&["sim"], arguments].concat());
+        assert!(!output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{expected} in {}", said(&output));
+    }
+}
