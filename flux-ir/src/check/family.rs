@@ -27,8 +27,9 @@ pub(super) fn check(program: &Program, found: &mut Findings) {
 /// | half a tile a rank, less 1 | one tile across two shards, a ragged last shard |
 /// | a tile a rank | shards of whole tiles |
 ///
-/// Two tile columns, the second ragged, make a row of tiles more than one tile; the reduction is
-/// one element or a ragged number of k-steps, which changes nothing but extents.
+/// Two tile columns make a row of tiles more than one tile: the second is ragged, but whole where
+/// rows are. The reduction is one element or a ragged number of k-steps, which changes nothing but
+/// extents.
 pub(super) fn family(program: &Program) -> impl Iterator<Item = Launch> {
     let tile = program.tile;
     WORLDS.into_iter().flat_map(move |world| {
@@ -36,7 +37,11 @@ pub(super) fn family(program: &Program) -> impl Iterator<Item = Launch> {
         rows.sort_unstable();
         rows.dedup();
         rows.into_iter().flat_map(move |m| {
-            let (n, k) = if m == 1 { (1, 1) } else { (tile.n + 1, tile.k + 1) };
+            let (n, k) = match m {
+                1 => (1, 1),
+                _ if m == world * tile.m => (2 * tile.n, tile.k),
+                _ => (tile.n + 1, tile.k + 1),
+            };
             CTAS.into_iter().map(move |ctas| Launch { shape: Shape { m, n, k }, world, ctas })
         })
     })

@@ -170,25 +170,36 @@ impl Memory {
 
     /// An element of `rect` that none of `parts` holds.
     pub(super) fn gap(&self, rect: u32, parts: &[u32]) -> Option<(u32, u32)> {
-        let whole = &self.rects[rect as usize];
+        let Region { rows, cols, .. } = &self.rects[rect as usize];
+        self.uncovered(rows.clone(), cols.clone(), parts)
+    }
+
+    /// Whether `rect` and `part` share an element that none of `newer` holds.
+    pub(super) fn shows(&self, rect: u32, part: u32, newer: &[u32]) -> bool {
+        let (a, b) = (&self.rects[rect as usize], &self.rects[part as usize]);
+        self.uncovered(common(&a.rows, &b.rows), common(&a.cols, &b.cols), newer).is_some()
+    }
+
+    /// An element of these rows and columns that none of `parts` holds.
+    fn uncovered(&self, rows: Range<u32>, cols: Range<u32>, parts: &[u32]) -> Option<(u32, u32)> {
         let parts: Vec<&Region> = parts.iter().map(|&part| &self.rects[part as usize]).collect();
-        let mut rows: Vec<u32> = parts.iter().flat_map(|p| [p.rows.start, p.rows.end]).collect();
-        rows.push(whole.rows.start);
-        rows.retain(|row| whole.rows.contains(row));
-        rows.sort_unstable();
-        rows.dedup();
-        rows.into_iter().find_map(|row| {
+        let mut starts: Vec<u32> = parts.iter().flat_map(|p| [p.rows.start, p.rows.end]).collect();
+        starts.push(rows.start);
+        starts.retain(|row| rows.contains(row));
+        starts.sort_unstable();
+        starts.dedup();
+        starts.into_iter().find_map(|row| {
             let mut spans: Vec<&Range<u32>> =
                 parts.iter().filter(|p| p.rows.contains(&row)).map(|p| &p.cols).collect();
-            spans.sort_unstable_by_key(|cols| cols.start);
-            let mut col = whole.cols.start;
-            for cols in spans {
-                if cols.start > col {
+            spans.sort_unstable_by_key(|span| span.start);
+            let mut col = cols.start;
+            for span in spans {
+                if span.start > col {
                     break;
                 }
-                col = col.max(cols.end);
+                col = col.max(span.end);
             }
-            (col < whole.cols.end).then_some((row, col))
+            (col < cols.end).then_some((row, col))
         })
     }
 }

@@ -13,6 +13,7 @@ use super::memory::{Access, Memory};
 use super::report::Report;
 use super::trace::{Act, Actor, ActorTrace, Layout, Proxy};
 use crate::program::{BufferKind, Completion, Engine, Op, Stmt, ValueId};
+use std::cmp::Reverse;
 
 /// Questions about the order of two steps that the check of one rank may ask: seconds. Shipped
 /// operators ask a few for each tile.
@@ -46,6 +47,7 @@ pub(super) fn check(
         unclear: false,
         waited: [(0, 0); WAITED],
         parts: Vec::new(),
+        last: Vec::new(),
         asked: 0,
     };
     for actor in scene.layout.of_rank(rank) {
@@ -134,8 +136,9 @@ struct Walk<'a, 'p, 'f> {
     unclear: bool,
     /// Waits of the actor that were met lately, by slot.
     waited: [(u32, i32); WAITED],
-    /// Rectangles of writes that a read sees.
+    /// Rectangles that are written before a read, and the last write of each: when, and what.
     parts: Vec<u32>,
+    last: Vec<((u32, u32), u32, Seen)>,
     /// Questions asked so far.
     asked: u64,
 }
@@ -373,8 +376,9 @@ impl<'p> Walk<'_, 'p, '_> {
             self.exposed_read(region.rank, me, proxy);
             return Seen::Mixed;
         }
-        let (mut seen, mut source, mut late) = (0, Seen::Faulty, None);
+        let (mut seen, mut late) = (0, None);
         self.parts.clear();
+        self.last.clear();
         for near in memory.around(rect) {
             let writes = memory.writes(near);
             let earlier = writes.partition_point(|write| write.moment() < me.moment());
@@ -390,7 +394,7 @@ impl<'p> Walk<'_, 'p, '_> {
                     continue;
                 }
                 let from = Seen::One { origin: write.origin, value: write.value };
-                source = if source == Seen::Faulty || source == from { from } else { Seen::Mixed };
+                self.last.push((write.moment(), near, from));
                 seen += memory.shared(rect, near);
                 self.parts.push(near);
                 // Earlier writes of this rectangle come before this one.
@@ -407,7 +411,7 @@ impl<'p> Walk<'_, 'p, '_> {
             None
         };
         match (gap, late) {
-            (None, None) => source,
+            (None, None) => self.source(rect),
             (Some(gap), None) => {
                 self.report.never_arrives(me, gap);
                 Seen::Faulty
@@ -417,13 +421,34 @@ impl<'p> Walk<'_, 'p, '_> {
                 if write.moment() < me.moment() {
                     self.report.overwrites(write, me);
                 }
-                source
+                self.source(rect)
             }
             (Some(gap), Some(write)) => {
                 self.explain_late(write, me, proxy, gap);
                 Seen::Faulty
             }
         }
+    }
+
+    /// What a read of `rect` sees of the last writes of rectangles: of each element the newest.
+    fn source(&mut self, rect: u32) -> Seen {
+        let Some(&(_, _, first)) = self.last.first() else { return Seen::Faulty };
+        if self.last.iter().all(|&(_, _, from)| from == first) {
+            return first;
+        }
+        self.last.sort_unstable_by_key(|&(moment, ..)| Reverse(moment));
+        self.parts.clear();
+        let mut source = None;
+        for &(_, near, from) in &self.last {
+            if self.memory.shows(rect, near, &self.parts) {
+                if source.is_some_and(|source| source != from) {
+                    return Seen::Mixed;
+                }
+                source = Some(from);
+            }
+            self.parts.push(near);
+        }
+        source.unwrap_or(Seen::Faulty)
     }
 
     /// Says what is missing between a write and the read at hand.

@@ -56,6 +56,36 @@ pub(crate) fn all() -> Vec<(Case, &'static str)> {
             case(
                 2,
                 "",
+                "
+    store peer(1 - rank).%x{epoch % 2, rank}[1..2, 0..1] <- %e1
+    signal peer(1 - rank).%s[rank] += 1 scope sys after performed
+    store peer(1 - rank).%x{epoch % 2, rank}[0..2, 0..1] <- %e0
+    signal peer(1 - rank).%s[rank] += 1 scope sys after performed
+    wait %s[1 - rank] >= 2 * epoch scope sys
+    sum %i own %e0 from %x{epoch % 2, %i}[0..2, 0..1]",
+                "",
+            ),
+            "sound",
+        ),
+        (
+            case(
+                2,
+                "",
+                "
+    store peer(1 - rank).%x{epoch % 2, rank}[0..2, 0..1] <- %e0
+    signal peer(1 - rank).%s[rank] += 1 scope sys after performed
+    store peer(1 - rank).%x{epoch % 2, rank}[1..2, 0..1] <- %e1
+    signal peer(1 - rank).%s[rank] += 1 scope sys after performed
+    wait %s[1 - rank] >= 2 * epoch scope sys
+    sum %i own %e0 from %x{epoch % 2, %i}[0..2, 0..1]",
+                "",
+            ),
+            "another value in a part of a contribution",
+        ),
+        (
+            case(
+                2,
+                "",
                 "wait %t[1] >= epoch - 2 scope sys",
                 "
     signal peer(1 - rank).%t[1] = epoch scope sys after performed

@@ -39,7 +39,7 @@ program @gather_push for host {
       let %n1 = min(%n0 + 8, N) @39:7
       wait %arrived[%first..%first + 1] >= epoch scope sys @40:7
       fence proxy.async @41:7
-      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @42:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..8, columns 0..9 of `%a_all{1}` on rank 0, and nothing it waits for says that element (4, 0) has been written
+      mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @42:7 ; error[read-before-arrival]: rank 0, cta 0 of `gemm` reads rows 0..8, columns 0..8 of `%a_all{1}` on rank 0, and nothing it waits for says that element (4, 0) has been written
       store %c[%m0..%m1, %n0..%n1] <- %e0 @43:7
     }
   } exit {
