@@ -186,6 +186,7 @@ fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> 
         && compiled.tile == wanted.tile
         && compiled.stages == wanted.stages
         && compiled.consumers == wanted.consumers
+        && compiled.tail == wanted.tail
         && compiled.transport == wanted.transport;
     serves.then(|| wanted.clone())
 }
@@ -211,7 +212,12 @@ fn lowered(kernel: &Kernel, schedule: &Schedule) -> Result<Verified, Diagnostics
 /// Refuses what the attribute refuses and the checker never sees: counts that stay on the host.
 fn counts(schedule: &Schedule) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::new();
-    for (name, count) in [("chunk_rows", schedule.chunk_rows), ("ctas", schedule.ctas)] {
+    let counts = [
+        ("chunk_rows", schedule.chunk_rows),
+        ("tail", schedule.tail.map(|tail| tail.rows.min(tail.slices))),
+        ("ctas", schedule.ctas),
+    ];
+    for (name, count) in counts {
         if count == Some(0) {
             let message = format!("expected a whole number above 0 for `{name}`, found `0`");
             found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message));

@@ -115,7 +115,7 @@ pub enum Action {
     /// Orders acquires and generic writes before bulk accesses that follow.
     FenceProxyAsync,
     /// Computes the accumulators of a tile: operands `a` and `b` of each, and whether `b` is
-    /// transposed.
+    /// transposed. Where `a` does not begin with the first column, adds to the accumulators.
     Mainloop {
         /// One per accumulator.
         products: SmallVec<[(Region, Region, bool); 1]>,
@@ -167,6 +167,8 @@ pub struct Event<'p> {
     pub number: u32,
     /// The tile the agent is at: rows and columns of the whole output. Empty before the first.
     pub tile: TileRange,
+    /// How many tiles the agent has come to, this one included.
+    pub visit: u32,
     /// What is done.
     pub action: Action,
 }

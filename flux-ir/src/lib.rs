@@ -30,7 +30,7 @@ pub use element::Element;
 pub use kernel::Kernel;
 pub use order::Order;
 pub use program::Program;
-pub use schedule::{Consumers, Schedule, Transport};
+pub use schedule::{Consumers, Schedule, Tail, Transport};
 pub use span::Span;
 pub use target::Target;
 pub use tile::{Grid, Ranks, Shape, TileCoord, TileShape};

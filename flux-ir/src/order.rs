@@ -5,7 +5,7 @@
 //! to the last shard of the sequence that it touches, so a tile that straddles two shards comes
 //! when both have arrived (or, for a scattered output, after every tile of other owners).
 
-use crate::tile::{Grid, Ranks, TileCoord};
+use crate::tile::{Grid, Ranks, TileCoord, own_rows};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,6 +25,9 @@ pub enum Order {
     Grouped(u32),
     /// The rank's own shard, then the others in the order in which peers push them.
     OwnShardFirst,
+    /// As [`Order::OwnShardFirst`], with the last so many rows of the shard that arrives last at
+    /// the very end: those that [`crate::Tail`] slices.
+    TailLast(u32),
     /// As [`Order::OwnShardFirst`], with later shards joined in growing groups (1, 1, 2, 4, …),
     /// so that the other operand is streamed fewer times.
     Arrival,
@@ -87,11 +90,12 @@ pub enum OrderError {
 
 impl Order {
     /// Every built-in order with its default parameter.
-    pub const BUILT_IN: [Order; 8] = [
+    pub const BUILT_IN: [Order; 9] = [
         Order::RowMajor,
         Order::ColumnMajor,
         Order::Grouped(16),
         Order::OwnShardFirst,
+        Order::TailLast(512),
         Order::Arrival,
         Order::NextRankFirst,
         Order::Xor,
@@ -119,6 +123,7 @@ impl Order {
             Order::ColumnMajor => "column_major",
             Order::Grouped(_) => "grouped",
             Order::OwnShardFirst => "own_shard_first",
+            Order::TailLast(_) => "tail_last",
             Order::Arrival => "arrival",
             Order::NextRankFirst => "next_rank_first",
             Order::Xor => "xor",
@@ -138,6 +143,9 @@ impl Order {
             Order::ColumnMajor => one_group(grid.rows.max(1)),
             Order::Grouped(rows) => one_group((*rows).max(1)),
             Order::OwnShardFirst => by_shards(grid, &own_first(ranks), &[]),
+            Order::TailLast(rows) => {
+                tail_last(grid, ranks, *rows, by_shards(grid, &own_first(ranks), &[]))
+            }
             Order::Arrival => by_shards(grid, &own_first(ranks), &growing(ranks.world)),
             Order::NextRankFirst => by_shards(grid, &next_first(ranks), &[]),
             Order::Xor => by_shards(grid, &xor(grid, ranks), &[]),
@@ -173,7 +181,9 @@ impl CustomOrder {
 impl PartialEq for Order {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Order::Grouped(a), Order::Grouped(b)) => a == b,
+            (Order::Grouped(a), Order::Grouped(b)) | (Order::TailLast(a), Order::TailLast(b)) => {
+                a == b
+            }
             _ => {
                 std::mem::discriminant(self) == std::mem::discriminant(other)
                     && self.name() == other.name()
@@ -193,7 +203,7 @@ impl fmt::Debug for Order {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Grouped(rows) => write!(f, "grouped({rows})"),
+            Order::Grouped(rows) | Order::TailLast(rows) => write!(f, "{}({rows})", self.name()),
             Order::Custom(custom) => write!(f, "custom({})", custom.name),
             _ => f.write_str(self.name()),
         }
@@ -232,6 +242,27 @@ pub fn check_permutation(name: &str, grid: &Grid, table: &[TileCoord]) -> Result
 /// from itself, `r - 1`, ….
 fn own_first(ranks: Ranks) -> Vec<u32> {
     (0..ranks.world).map(|hop| (ranks.rank + ranks.world - hop) % ranks.world).collect()
+}
+
+/// Moves the tile rows that lie in the last `rows` rows of the shard that arrives last, the next
+/// rank's, to a group of their own.
+fn tail_last(grid: &Grid, ranks: Ranks, rows: u32, groups: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
+    let last = (ranks.rank + 1) % ranks.world;
+    let first_row = u64::from(last) * u64::from(grid.shard_rows);
+    let end = first_row + u64::from(own_rows(grid.m, Ranks { rank: last, ..ranks }));
+    let start = end.saturating_sub(rows.into()).max(first_row);
+    let is_tail = |&m: &u32| {
+        let row = u64::from(m) * u64::from(grid.tile_m);
+        start <= row && (row + u64::from(grid.tile_m)).min(grid.m.into()) <= end
+    };
+    let (mut all, mut tail) = (Vec::new(), Vec::new());
+    for group in groups {
+        let (sliced, whole): (Vec<_>, Vec<_>) = group.into_iter().partition(is_tail);
+        tail.extend(sliced);
+        all.push(whole);
+    }
+    all.push(tail);
+    all
 }
 
 fn next_first(ranks: Ranks) -> Vec<u32> {

@@ -47,6 +47,16 @@ impl Transport {
     }
 }
 
+/// How the last rows of a gathered tensor travel: in slices of the reduction, so that when the
+/// last byte is there a fraction of a tile is left to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tail {
+    /// Rows at the end of the shard that arrives last.
+    pub rows: u32,
+    /// Slices of K, whole k-steps each.
+    pub slices: u32,
+}
+
 /// All choices that leave results unchanged. Setters take and return the value; whether the
 /// choices fit together is said by lowering and the checker, all at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +76,8 @@ pub struct Schedule {
     pub transport: Transport,
     /// Rows of a communication chunk; `None` sends a shard whole.
     pub chunk_rows: Option<u32>,
+    /// How the last rows of a gathered tensor travel; `None` sends them as the others.
+    pub tail: Option<Tail>,
     /// CTAs of the grid; `None` takes what the device (or the rank's share of it) holds at once.
     pub ctas: Option<u32>,
 }
@@ -82,6 +94,7 @@ impl Schedule {
             order: None,
             transport: Transport::CopyEngine,
             chunk_rows: None,
+            tail: None,
             ctas: None,
         }
     }
@@ -141,6 +154,12 @@ impl Schedule {
         self
     }
 
+    /// Sends the last `rows` rows of the shard that arrives last in `slices` slices of K.
+    pub const fn tail(mut self, rows: u32, slices: u32) -> Self {
+        self.tail = Some(Tail { rows, slices });
+        self
+    }
+
     /// Sets the number of CTAs.
     pub const fn ctas(mut self, ctas: u32) -> Self {
         self.ctas = Some(ctas);
@@ -158,6 +177,9 @@ impl fmt::Display for Schedule {
         write!(f, ", transport = {}", self.transport.name())?;
         if let Some(rows) = self.chunk_rows {
             write!(f, ", chunk_rows = {rows}")?;
+        }
+        if let Some(Tail { rows, slices }) = self.tail {
+            write!(f, ", tail = ({rows}, {slices})")?;
         }
         if let Some(ctas) = self.ctas {
             write!(f, ", ctas = {ctas}")?;

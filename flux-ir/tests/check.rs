@@ -4,7 +4,7 @@ use flux_ir::arena::Arena;
 use flux_ir::eval::Launch;
 use flux_ir::program::{AgentId, Engine, Expr, Op, Stmt, Update};
 use flux_ir::{
-    Consumers, Kernel, Order, Program, Rule, Schedule, Shape, Target, TileCoord, check, lower,
+    Consumers, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target, TileCoord, check, lower,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -22,6 +22,10 @@ fn kernel(name: &str) -> Kernel {
 
 fn lowered(name: &str, schedule: &Schedule) -> Program {
     lower::lower(&kernel(name), schedule).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn tail(rows: u32, slices: u32) -> Option<Tail> {
+    Some(Tail { rows, slices })
 }
 
 /// A small tile, so that small launches have many tiles.
@@ -49,7 +53,9 @@ fn shipped_kernels_pass_under_every_schedule_they_admit() {
                 TileCoord { m: at / grid.cols, n: at % grid.cols }
             })),
         ] {
-            for chunk_rows in [None, Some(1)] {
+            for (chunk_rows, tail) in
+                [(None, None), (Some(1), None), (None, tail(3, 2)), (Some(5), tail(8, 3))]
+            {
                 for target in Target::ALL {
                     for consumers in Consumers::ALL {
                         let mut schedule = match target {
@@ -58,7 +64,7 @@ fn shipped_kernels_pass_under_every_schedule_they_admit() {
                         };
                         schedule = schedule.consumers(consumers);
                         schedule.order = order.clone();
-                        schedule.chunk_rows = chunk_rows;
+                        (schedule.chunk_rows, schedule.tail) = (chunk_rows, tail);
                         // Ping-pong consumers hold a whole tile each.
                         if target == Target::Sm90a && consumers == Consumers::PingPong {
                             schedule = schedule.tile(64, 128, 64);

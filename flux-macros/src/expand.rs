@@ -8,7 +8,7 @@ use crate::compile::Compiled;
 use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
-use flux_ir::{Consumers, Element, Order, Schedule, Target, Transport};
+use flux_ir::{Consumers, Element, Order, Schedule, Tail, Target, Transport};
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -251,7 +251,7 @@ fn image(index: usize, compiled: &Compiled) -> TokenStream {
 
 /// The expression that makes the schedule's value.
 fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
-    let Schedule { target, tile, stages, consumers, order: _, transport, chunk_rows, ctas } =
+    let Schedule { target, tile, stages, consumers, order: _, transport, chunk_rows, tail, ctas } =
         &syntax.schedule;
     let target = match target {
         Target::Host => quote!(host),
@@ -274,6 +274,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     };
     let order = order.map(|order| quote!(.order(#order)));
     let chunk_rows = chunk_rows.map(|rows| quote!(.chunk_rows(#rows)));
+    let tail = tail.map(|Tail { rows, slices }| quote!(.tail(#rows, #slices)));
     let ctas = ctas.map(|ctas| quote!(.ctas(#ctas)));
     quote! {
         ::flux::Schedule::#target()
@@ -283,6 +284,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             .transport(::flux::Transport::#transport)
             #order
             #chunk_rows
+            #tail
             #ctas
     }
 }
@@ -292,6 +294,7 @@ fn built_in(order: &Order) -> Option<TokenStream> {
         Order::RowMajor => quote!(RowMajor),
         Order::ColumnMajor => quote!(ColumnMajor),
         Order::Grouped(rows) => quote!(Grouped(#rows)),
+        Order::TailLast(rows) => quote!(TailLast(#rows)),
         Order::OwnShardFirst => quote!(OwnShardFirst),
         Order::Arrival => quote!(Arrival),
         Order::NextRankFirst => quote!(NextRankFirst),

@@ -41,9 +41,24 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Writes `a · b`, row-major without gaps, to `into`. `false`, and nothing is written, where the
-/// extents do not fit each other or `into`.
-pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, threads: usize) -> bool {
+/// What becomes of what a product's place held before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// It is written over.
+    Lost,
+    /// The product is added to it.
+    Kept,
+}
+
+/// Writes `a · b`, row-major without gaps, to `into`, or adds it. `false`, and nothing is
+/// written, where the extents do not fit each other or `into`.
+pub(crate) fn multiply(
+    into: &mut [f32],
+    before: Before,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    threads: usize,
+) -> bool {
     let (m, n, k) = (a.rows, b.cols, a.cols);
     if b.rows != k || m.checked_mul(n) != Some(into.len()) {
         return false;
@@ -51,9 +66,12 @@ pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, threads: 
     let parallelism =
         if threads == 1 { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(threads) };
     if m == 0 || n == 0 || k == 0 {
-        into.fill(0.0);
+        if before == Before::Lost {
+            into.fill(0.0);
+        }
         return true;
     }
+    let kept = before == Before::Kept;
     // SAFETY: `into` holds exactly m × n elements and is borrowed exclusively; a `Matrix` of k
     // columns or rows with at least one element lies inside its slice, whose strides fit isize.
     unsafe {
@@ -64,14 +82,14 @@ pub(crate) fn multiply(into: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, threads: 
             into.as_mut_ptr(),
             1,
             n as isize,
-            false,
+            kept,
             a.data.as_ptr(),
             a.col_stride as isize,
             a.row_stride as isize,
             b.data.as_ptr(),
             b.col_stride as isize,
             b.row_stride as isize,
-            0.0,
+            if kept { 1.0 } else { 0.0 },
             1.0,
             false,
             false,
@@ -89,7 +107,7 @@ pub fn baseline_product(into: &mut [f32], a: &[f32], b: &[f32], k: usize, thread
     let rows = |data: &[f32]| data.len().checked_div(k).unwrap_or(0);
     let (m, n) = (rows(a), rows(b));
     match (Matrix::new(a, m, k, k), Matrix::new(b, n, k, k)) {
-        (Some(a), Some(b)) => multiply(into, a, b.t(), threads),
+        (Some(a), Some(b)) => multiply(into, Before::Lost, a, b.t(), threads),
         _ => false,
     }
 }
@@ -115,7 +133,7 @@ mod tests {
                     Matrix::new(&b, k, n, n).expect("fits")
                 };
                 let mut c = vec![f32::NAN; m * n];
-                assert!(multiply(&mut c, a, rhs, 1));
+                assert!(multiply(&mut c, Before::Lost, a, rhs, 1));
                 for i in 0..m {
                     for j in 0..n {
                         let b = |l| if transposed { b[j * k + l] } else { b[l * n + j] };

@@ -3,7 +3,7 @@
 use crate::epilogue::{Epilogue, Tile, Tiles};
 use crate::error::Fault;
 use crate::memory::{Located, Memory};
-use crate::product::{Matrix, multiply};
+use crate::product::{Before, Matrix, multiply};
 use flux_ir::eval::{Region, TileRange};
 use flux_ir::program::ValueId;
 
@@ -40,7 +40,8 @@ impl<'m, 'a> Worker<'m, 'a> {
         }
     }
 
-    /// Computes the accumulators of a tile.
+    /// Computes the accumulators of a tile; adds to them where the products go on behind the
+    /// first column.
     pub(crate) fn mainloop(
         &mut self,
         tile: &TileRange,
@@ -66,16 +67,21 @@ impl<'m, 'a> Worker<'m, 'a> {
                     tile.cols.len(),
                 )));
             }
-            accumulator.reshape(tile.rows.clone(), tile.cols.clone());
+            let before = if a.cols.start == 0 { Before::Lost } else { Before::Kept };
+            if before == Before::Lost {
+                accumulator.reshape(tile.rows.clone(), tile.cols.clone());
+            }
             if m == 0 || n == 0 || k == 0 {
-                accumulator.data.fill(0.0);
+                if before == Before::Lost {
+                    accumulator.data.fill(0.0);
+                }
                 continue;
             }
             let (left, right) = (self.memory.locate(a)?, self.memory.locate(b)?);
             let left = self.lhs.matrix(self.memory, a, &left)?;
             let right = rhs.matrix(self.memory, b, &right)?;
             let right = if *transposed { right.t() } else { right };
-            if !multiply(&mut accumulator.data, left, right, 1) {
+            if !multiply(&mut accumulator.data, before, left, right, 1) {
                 return Err(Fault::Malformed(format!("{m} x {k} by {k} x {n} is no product")));
             }
         }

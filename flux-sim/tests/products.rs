@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Case, Form, problem};
-use flux_ir::{Element, Order, Schedule, Shape};
+use flux_ir::{Element, Order, Schedule, Shape, Tail};
 use proptest::prelude::*;
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
@@ -100,7 +100,7 @@ fn every_element_type_and_either_transposition_is_exact() {
 
 /// A rank that begins with its own tiles of a scattered output waits for peers that do the same.
 fn fits(form: Form, order: &Order) -> bool {
-    !form.scatters() || !matches!(order, Order::OwnShardFirst | Order::Arrival)
+    !form.scatters() || !matches!(order, Order::OwnShardFirst | Order::TailLast(_) | Order::Arrival)
 }
 
 #[test]
@@ -112,6 +112,11 @@ fn orders_chunks_and_tiles_change_no_bit() {
         }
         for rows in [1, 4, 7, 100] {
             check(form, Element::F16, true, &small().chunk_rows(rows), shape, 4);
+        }
+        for (rows, slices) in [(1, 1), (4, 2), (8, 5), (100, 3)] {
+            let schedule = small().tail(rows, slices);
+            check(form, Element::Bf16, true, &schedule, shape, 4);
+            check(form, Element::F32, false, &schedule.chunk_rows(5), shape, 1);
         }
         for (m, n) in [(1, 1), (5, 3), (64, 64)] {
             check(form, Element::F32, false, &Schedule::host().tile(m, n, 16), shape, 3);
@@ -138,9 +143,11 @@ proptest! {
         (m, n, k) in (1..40_u32, 1..40_u32, 1..40_u32),
         (tile_m, tile_n) in (1..20_u32, 1..20_u32),
         chunk_rows in 1..10_u32,
+        tail in prop::option::of((1..12_u32, 1..4_u32)),
         world in 1..=6_u32,
     ) {
-        let schedule = Schedule::host().tile(tile_m, tile_n, 16).chunk_rows(chunk_rows);
+        let mut schedule = Schedule::host().tile(tile_m, tile_n, 8).chunk_rows(chunk_rows);
+        schedule.tail = tail.map(|(rows, slices)| Tail { rows, slices });
         check(form, element, transposed, &schedule, Shape { m, n, k }, world);
     }
 }

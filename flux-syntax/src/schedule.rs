@@ -58,8 +58,8 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 7] =
-    ["tile", "stages", "consumers", "order", "transport", "chunk_rows", "ctas"];
+const CHOICES: [&str; 8] =
+    ["tile", "stages", "consumers", "order", "transport", "chunk_rows", "tail", "ctas"];
 
 struct Arguments {
     target: Option<Ident>,
@@ -174,6 +174,10 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         }
         "stages" => schedule.stages(number(known, value)?),
         "chunk_rows" => schedule.chunk_rows(number(known, value)?),
+        "tail" => {
+            let [rows, slices] = tail(value)?;
+            schedule.tail(rows, slices)
+        }
         "ctas" => schedule.ctas(number(known, value)?),
         "consumers" => {
             let names = Consumers::ALL.map(Consumers::name);
@@ -221,23 +225,35 @@ fn number(name: &str, value: &Expr) -> Result<u32, Diagnostic> {
 }
 
 fn extents(value: &Expr) -> Result<[u32; 3], Diagnostic> {
-    let wrong = || {
+    numbers("tile", "rows, columns and k-step of a tile", "tile = (128, 256, 64)", value)
+}
+
+fn tail(value: &Expr) -> Result<[u32; 2], Diagnostic> {
+    numbers("tail", "rows and their number of slices", "tail = (512, 4)", value)
+}
+
+/// A tuple of numbers.
+fn numbers<const N: usize>(
+    name: &str,
+    what: &str,
+    example: &str,
+    value: &Expr,
+) -> Result<[u32; N], Diagnostic> {
+    let help = format!("write `{example}`");
+    let elements = match value {
+        Expr::Tuple(tuple) => tuple.elems.iter().collect(),
+        _ => Vec::new(),
+    };
+    let Ok(elements) = <[&Expr; N]>::try_from(elements) else {
         let found = text_of(value);
-        schedule_error(
-            position(value),
-            format!("expected rows, columns and k-step of a tile, found `{found}`"),
-        )
-        .help("write `tile = (128, 256, 64)`")
+        let message = format!("expected {what}, found `{found}`");
+        return Err(schedule_error(position(value), message).help(help));
     };
-    let Expr::Tuple(tuple) = value else {
-        return Err(wrong());
-    };
-    let [m, n, k] = tuple.elems.iter().collect::<Vec<_>>()[..] else {
-        return Err(wrong());
-    };
-    let extent =
-        |value| number("tile", value).map_err(|error| error.help("write `tile = (128, 256, 64)`"));
-    Ok([extent(m)?, extent(n)?, extent(k)?])
+    let mut numbers = [0; N];
+    for (number, element) in numbers.iter_mut().zip(elements) {
+        *number = self::number(name, element).map_err(|error| error.help(&help))?;
+    }
+    Ok(numbers)
 }
 
 /// The index of the name that `value` is.
@@ -266,14 +282,12 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
             span,
         }),
         Expr::Call(call) if text_of(&call.func) == "grouped" => {
-            let mut args = call.args.iter();
-            let (Some(rows), None) = (args.next(), args.next()) else {
-                return Err(schedule_error(span, "expected the rows of a group")
-                    .help("write `order = grouped(8)`"));
-            };
-            let rows = number("grouped", rows)
-                .map_err(|error| error.help("write `order = grouped(8)`"))?;
+            let rows = rows_of(call, "the rows of a group", "order = grouped(8)")?;
             Ok(OrderSyntax::BuiltIn(Order::Grouped(rows)))
+        }
+        Expr::Call(call) if text_of(&call.func) == "tail_last" => {
+            let rows = rows_of(call, "the rows that come last", "order = tail_last(512)")?;
+            Ok(OrderSyntax::BuiltIn(Order::TailLast(rows)))
         }
         _ => {
             let names: Vec<_> = Order::BUILT_IN.iter().map(|o| o.name().to_owned()).collect();
@@ -285,4 +299,14 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
                 )))
         }
     }
+}
+
+/// The one argument of an order.
+fn rows_of(call: &syn::ExprCall, what: &str, example: &str) -> Result<u32, Diagnostic> {
+    let help = format!("write `{example}`");
+    let mut args = call.args.iter();
+    let (Some(rows), None) = (args.next(), args.next()) else {
+        return Err(schedule_error(position(call), format!("expected {what}")).help(help));
+    };
+    number(&text_of(&call.func), rows).map_err(|error| error.help(help))
 }

@@ -6,7 +6,7 @@ use super::Findings;
 use super::coverage::{Coverage, Fault};
 use super::epochs::Uniform;
 use super::launch::{EVENT_BYTES, MEMORY_LIMIT, bodies, describe};
-use super::regions::Regions;
+use super::regions::{Reduction, Regions};
 use super::trace::{Act, ActorTrace, Layout, Proxy, Step, name};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
@@ -42,7 +42,7 @@ pub(super) fn walk(
             let ctas = (0..bodies(entry, layout.launch)).map(Some).chain([None]);
             for (cta, actor) in ctas.zip(&mut places) {
                 walk.steps = std::mem::take(&mut actor.steps);
-                walk.had = Had::default();
+                (walk.had, walk.reduction) = (Had::default(), Reduction::default());
                 let held = walk.steps.len();
                 walk.run(agent, cta);
                 let taken = (walk.steps.len() - held) as u64;
@@ -111,6 +111,8 @@ struct Walk<'a, 'p> {
     coverages: Vec<Option<Coverage<'p>>>,
     /// A contribution to the last sum: all are of the same elements.
     summed: Option<Region>,
+    /// How far the tile at hand has been reduced.
+    reduction: Reduction,
     sound: bool,
     /// Steps of the actor at hand, and what they gave it in this launch.
     steps: Vec<Step>,
@@ -135,6 +137,7 @@ impl<'a, 'p> Walk<'a, 'p> {
             epoch: 0,
             coverages: Vec::new(),
             summed: None,
+            reduction: Reduction::default(),
             sound: true,
             steps: Vec::new(),
             had: Had::default(),
@@ -216,7 +219,8 @@ impl<'a, 'p> Walk<'a, 'p> {
                 self.raise(number, rank, signal, slot, change)
             }
             Action::Mainloop { products } => {
-                self.regions.mainloop(&event.tile, &products)?;
+                let at = (&event.tile, event.visit);
+                self.regions.mainloop(at, &products, &mut self.reduction)?;
                 for (a, b, _) in &products {
                     self.read(number, a, Proxy::Async);
                     self.read(number, b, Proxy::Async);
@@ -225,6 +229,9 @@ impl<'a, 'p> Walk<'a, 'p> {
             }
             Action::Store { to, value } => {
                 self.regions.store(&event.tile, &to)?;
+                if !to.is_empty() && self.sound {
+                    self.regions.reduced(value, event.visit, &self.reduction)?;
+                }
                 self.regions.operands(rank, value, &to)?;
                 self.regions.store_of_sum(value, &to, self.summed.as_ref())?;
                 self.write(event.stmt, &to);
@@ -236,6 +243,9 @@ impl<'a, 'p> Walk<'a, 'p> {
             }
             Action::Sum { own, from } => {
                 self.regions.sum(rank, own, &from)?;
+                if self.sound {
+                    self.regions.reduced(own, event.visit, &self.reduction)?;
+                }
                 let last = from.len().saturating_sub(1);
                 for (index, region) in from.iter().enumerate() {
                     if let Some(rect) = self.shared(region) {

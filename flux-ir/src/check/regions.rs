@@ -9,9 +9,21 @@ use std::ops::Range;
 /// The rule broken, and how.
 pub(super) type Fault = (Rule, String);
 
-/// How the epilogue reads a tensor.
+/// How far the products of the tile at hand have got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Reduction {
+    /// The visit they belong to: [`crate::eval::Event::visit`].
+    visit: u32,
+    /// The columns of the left operand behind the last one reduced.
+    upto: u32,
+    whole: bool,
+}
+
+/// What a value reads beside its tile's own numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
+    /// An accumulator.
+    Acc,
     Cols(BufferId),
     Rows(BufferId),
     Load(BufferId),
@@ -41,7 +53,8 @@ impl<'a, 'p> Regions<'a, 'p> {
         for entry in program.values.values() {
             let of = |id: &ValueId| reads[id.index()].clone();
             let mut all = match &entry.op {
-                ValueOp::Acc(_) | ValueOp::Const(_) | ValueOp::Scalar(_) => vec![],
+                ValueOp::Const(_) | ValueOp::Scalar(_) => vec![],
+                ValueOp::Acc(_) => vec![Read::Acc],
                 ValueOp::Sum => vec![Read::Sum],
                 ValueOp::Cols(buffer) => vec![Read::Cols(*buffer)],
                 ValueOp::Rows(buffer) => vec![Read::Rows(*buffer)],
@@ -97,19 +110,26 @@ impl<'a, 'p> Regions<'a, 'p> {
         Err((Rule::Bounds, fault))
     }
 
-    /// Operands of a tile: its rows, its columns, and the whole reduction.
+    /// Operands of a tile: its rows, its columns, and the reduction: whole, or a slice that
+    /// begins where the last one of this tile ended.
     pub(super) fn mainloop(
         &self,
-        tile: &TileRange,
+        event: (&TileRange, u32),
         products: &[(Region, Region, bool)],
+        reduction: &mut Reduction,
     ) -> Result<(), Fault> {
+        let (tile, visit) = event;
+        if reduction.visit != visit {
+            *reduction = Reduction { visit, ..Reduction::default() };
+        }
+        let mut slice = None;
         for (a, b, transposed) in products {
             self.inside(a)?;
             self.inside(b)?;
             let (cols, depth) = if *transposed { (&b.rows, &b.cols) } else { (&b.cols, &b.rows) };
             // An empty region may be of no rank at all.
             let of = a.rank.min(self.views.len() as u32 - 1);
-            let all = 0..self.extent(of, a.buffer).0.cols as u32;
+            let all = self.extent(of, a.buffer).0.cols as u32;
             if (&a.rows, cols) != (&tile.rows, &tile.cols) {
                 let fault = format!(
                     "multiplies rows {:?} by columns {cols:?} for the tile of rows {:?}, columns {:?}",
@@ -117,15 +137,50 @@ impl<'a, 'p> Regions<'a, 'p> {
                 );
                 return Err((Rule::Dimensions, fault));
             }
-            if (&a.cols, depth) != (&all, &all) {
+            if &a.cols != depth || *slice.get_or_insert((&a.cols, all)) != (&a.cols, all) {
                 let fault = format!(
-                    "reduces {:?} of the left and {depth:?} of the right operand, expected {all:?}",
+                    "reduces {:?} of a left and {depth:?} of a right operand, expected the same of all",
                     a.cols
                 );
                 return Err((Rule::Dimensions, fault));
             }
         }
-        Ok(())
+        slice.map_or(Ok(()), |(slice, all)| self.slice(slice, all, reduction))
+    }
+
+    /// Slices of a reduction follow each other from the first column to the last, cut between
+    /// k-steps: so tensor cores do the same steps as for the whole.
+    fn slice(&self, slice: &Range<u32>, all: u32, reduction: &mut Reduction) -> Result<(), Fault> {
+        let k = self.program.tile.k;
+        let anew = slice.start == 0 && (reduction.whole || reduction.upto == 0);
+        let ends_well = slice.end == all || slice.end.is_multiple_of(k);
+        if (anew || slice.start == reduction.upto) && slice.end <= all && ends_well {
+            reduction.upto = slice.end;
+            reduction.whole = slice.end == all;
+            return Ok(());
+        }
+        let fault = format!(
+            "reduces columns {slice:?} of {all} behind 0..{}, expected slices that follow each other and end at a multiple of {k} or at {all}",
+            reduction.upto
+        );
+        Err((Rule::Dimensions, fault))
+    }
+
+    /// A value of the accumulators is there when the tile at hand has been reduced whole.
+    pub(super) fn reduced(
+        &self,
+        value: ValueId,
+        visit: u32,
+        reduction: &Reduction,
+    ) -> Result<(), Fault> {
+        if reduction.visit == visit && reduction.whole
+            || !self.reads[value.index()].contains(&Read::Acc)
+        {
+            return Ok(());
+        }
+        let upto = if reduction.visit == visit { reduction.upto } else { 0 };
+        let fault = format!("uses the products of a tile of which 0..{upto} columns were reduced");
+        Err((Rule::Dimensions, fault))
     }
 
     /// A store of a part of the tile at hand.
@@ -152,7 +207,7 @@ impl<'a, 'p> Regions<'a, 'p> {
                 Read::Cols(buffer) => (*buffer, 0..1, of.cols.clone()),
                 Read::Rows(buffer) => (*buffer, of.rows.clone(), 0..1),
                 Read::Load(buffer) => (*buffer, of.rows.clone(), of.cols.clone()),
-                Read::Sum => continue,
+                Read::Sum | Read::Acc => continue,
             };
             self.inside(&Region { rank, buffer, plane: 0, rows, cols })?;
         }

@@ -175,7 +175,10 @@ impl<'p> Checker<'p> {
             self.span = stmt.span;
             self.stmt(engine, stmt);
         }
-        (self.bound, self.products, self.sums) = outer;
+        // A loop over slices leaves products behind. That they are whole depends on numbers, and
+        // is asked of every launch.
+        self.products = self.products.max(outer.1);
+        (self.bound, self.sums) = (outer.0, outer.2);
     }
 
     fn stmt(&mut self, engine: Engine, stmt: &'p Stmt) {

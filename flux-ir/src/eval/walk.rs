@@ -14,6 +14,8 @@ pub struct AgentRun<'a, 'p> {
     cta: u32,
     epoch: u32,
     tile: TileRange,
+    /// Tiles come to so far.
+    visit: u32,
     frames: Vec<Frame<'a, 'p>>,
     /// Whether the statement at hand named an index that had to be clamped.
     clamped: Cell<bool>,
@@ -43,6 +45,7 @@ impl<'a, 'p> AgentRun<'a, 'p> {
             cta,
             epoch,
             tile: TileRange::default(),
+            visit: 0,
             frames: vec![Frame { body, next: 0, repeat: None }],
             clamped: Cell::new(false),
             escape: None,
@@ -155,7 +158,8 @@ impl<'p> Iterator for AgentRun<'_, 'p> {
             }
             if let Some(action) = event {
                 let Code { stmt, number, op: _ } = *code;
-                return Some(Event { stmt, number, tile: self.tile.clone(), action });
+                let (tile, visit) = (self.tile.clone(), self.visit);
+                return Some(Event { stmt, number, tile, visit, action });
             }
         }
     }
@@ -178,6 +182,7 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                     self.vars[*var] = value.into();
                 }
                 self.tile = self.view.tile_range(row[0], row[1]);
+                self.visit = self.visit.saturating_add(1);
                 return None;
             }
             CodeOp::For { var, from, to, step, body } => {

@@ -8,26 +8,54 @@ use super::build::{Builder, own, stmt};
 use super::tensors::Tensors;
 use crate::kernel::{Distribution, ParamId, ParamType};
 use crate::program::{
-    Agent, At, Buffer, BufferId, BufferKind, Completion, Engine, Expr, Home, Op, Place, Range,
-    Scope, SignalId, Stmt, Sym, Update, VarId,
+    Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
+    Range, Scope, SignalId, Stmt, Sym, Update, VarId,
 };
-use crate::schedule::Transport;
+use crate::schedule::{Tail, Transport};
 use crate::span::Span;
 
 /// A gathered tensor.
+///
+/// Rows arrive in chunks, of which a shard has `CH`. Under a [`Tail`] the rank that receives a shard
+/// last gets its last rows in slices of K instead, each with a signal.
 pub(super) struct Gather {
     pub(super) param: ParamId,
     /// The gathered rows, `[2][M, K]`.
     pub(super) all: BufferId,
     /// One signal per (source rank, chunk).
     pub(super) arrived: SignalId,
+    /// Under a tail, one signal per slice.
+    pub(super) sliced: Option<SignalId>,
+}
+
+/// How shards are cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunks {
+    /// `CR`: rows of a chunk.
+    rows: VarId,
+    /// `CH`: chunks of a full shard.
+    count: VarId,
+    pub(super) tail: Option<TailCut>,
+}
+
+/// The rows that this rank receives in slices: those of [`Tail`], of the next rank's shard.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TailCut {
+    pub(super) of: Tail,
+    /// `KS`: columns of a slice, whole k-steps.
+    pub(super) cols: VarId,
+    /// `TB`, `TE`: the first row, and one past the last.
+    pub(super) first: VarId,
+    pub(super) end: VarId,
+    /// `TC`, `TN`: one past the chunks ahead of it, and the first chunk behind its shard.
+    pub(super) before: VarId,
+    pub(super) behind: VarId,
 }
 
 /// Every gathered tensor and what they share.
 pub(super) struct Gathers {
     pub(super) each: Vec<Gather>,
-    /// `CR` and `CH`: rows of a chunk, chunks of a full shard.
-    chunks: Option<(VarId, VarId)>,
+    pub(super) chunks: Option<Chunks>,
     /// Raised by a peer when it is through with an epoch; waited for by the host.
     pub(super) free: Option<SignalId>,
 }
@@ -40,7 +68,7 @@ pub(super) fn parity() -> Expr {
 impl Gathers {
     /// The chunk that holds `row` of the whole tensor.
     pub(super) fn chunk_of(&self, tensors: &Tensors, row: &Expr) -> Option<Expr> {
-        let (rows, count) = self.chunks?;
+        let Chunks { rows, count, .. } = self.chunks?;
         let source = row.clone() / tensors.shard;
         let within = (row.clone() % tensors.shard) / rows;
         Some(source * count + within)
@@ -55,7 +83,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         else {
             continue;
         };
-        let (rows, count) = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors));
+        let chunks = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors));
         let free =
             *gathers.free.get_or_insert_with(|| b.signal("free_host", Sym::World, Home::Host));
         let all = b.program.buffers.push(Buffer {
@@ -69,10 +97,12 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
             span: entry.span,
         });
         let name = format!("{}_arrived", entry.name);
-        let arrived = b.signal(&name, Expr::from(Sym::World) * count, Home::Device);
-        let gather = Gather { param, all, arrived };
+        let arrived = b.signal(&name, Expr::from(Sym::World) * chunks.count, Home::Device);
+        let name = format!("{}_sliced", entry.name);
+        let sliced = chunks.tail.map(|tail| b.signal(&name, tail.of.slices, Home::Device));
+        let gather = Gather { param, all, arrived, sliced };
         let body = match b.schedule.transport {
-            Transport::CopyEngine => push(b, tensors, &gather, rows, count, free),
+            Transport::CopyEngine => push(b, tensors, &gather, chunks, free),
         };
         let name = format!("push_{}", entry.name);
         b.program.agents.push(Agent { name, engine: Engine::CopyEngine, body, exit: Vec::new() });
@@ -81,74 +111,150 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
     gathers
 }
 
+/// 1 where `a` is at least `b`, else 0.
+pub(super) fn at_least(a: &Expr, b: impl Into<Expr>) -> Expr {
+    (a.clone() - b.into() + 1i64).min(1i64).max(0i64)
+}
+
 /// Rows of a chunk and chunks of a full shard, from the schedule.
-fn chunks(b: &mut Builder<'_>, tensors: &Tensors) -> (VarId, VarId) {
+fn chunks(b: &mut Builder<'_>, tensors: &Tensors) -> Chunks {
     let rows = match b.schedule.chunk_rows {
         Some(rows) => Expr::from(rows).min(tensors.shard).max(1i64),
         None => Expr::from(tensors.shard).max(1i64),
     };
     let rows = b.define("CR", rows);
     let count = b.define("CH", Expr::from(tensors.shard).ceil_div(rows));
-    (rows, count)
+    let tail = b.schedule.tail.map(|of| tail(b, tensors, (rows, count), of));
+    Chunks { rows, count, tail }
 }
 
-/// To each rank in turn, this one first: its shard, chunk by chunk, each with its signal.
+/// Where the tail lies of the shard that this rank receives last.
+fn tail(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    (rows, count): (VarId, VarId),
+    of: Tail,
+) -> TailCut {
+    let step = b.schedule.tile.k;
+    let steps = Expr::from(Sym::K).ceil_div(step).ceil_div(of.slices);
+    let cols = b.define("KS", steps * step);
+    let last = b.define("L", (Expr::from(Sym::Rank) + 1i64) % Sym::World);
+    let begin = b.define("LB", (Expr::from(last) * tensors.shard).min(Sym::M));
+    let end = b.define("TE", (Expr::from(begin) + tensors.shard).min(Sym::M));
+    let first = b.define("TB", (Expr::from(end) - of.rows).max(begin));
+    let whole = (Expr::from(first) - begin).ceil_div(rows);
+    let before = b.define("TC", Expr::from(last) * count + whole);
+    let behind = b.define("TN", Expr::from(last) * count + count);
+    TailCut { of, cols, first, end, before, behind }
+}
+
+/// To each rank in turn, this one first: its shard, chunk by chunk, each with its signal. The rank
+/// that comes last gets the tail in slices.
 fn push(
     b: &mut Builder<'_>,
     tensors: &Tensors,
     gather: &Gather,
-    chunk_rows: VarId,
-    chunk_count: VarId,
+    chunks: Chunks,
     free: SignalId,
 ) -> Vec<Stmt> {
     let span = wait_span(b, gather.param);
-    let (hop, target, chunk) = (b.var("h"), b.var("dst"), b.var("c"));
-    let rank = || Expr::from(Sym::Rank);
-    let first = rank() * tensors.shard;
-    let lo = b.var("from");
-    let rows = Range::new(lo, (Expr::from(lo) + chunk_rows).min(first.clone() + tensors.own));
-    let cols = Range::new(0i64, Sym::K);
-    let copy = Op::Copy {
-        from: own(tensors.buffer(gather.param), rows.clone(), cols.clone()),
-        to: Place {
-            at: At::Peer(target.into()),
-            buffer: gather.all,
-            planes: vec![parity()],
-            rows,
-            cols,
-        },
-    };
-    let signal = Op::Signal {
-        at: At::Peer(target.into()),
-        signal: gather.arrived,
-        slot: rank() * chunk_count + chunk,
-        update: Update::Set(Sym::Epoch.into()),
-        scope: Scope::Sys,
-        after: Completion::Performed,
-    };
-    let chunks = Op::For {
-        var: chunk,
-        from: 0i64.into(),
-        to: Expr::from(tensors.own).ceil_div(chunk_rows),
-        step: 1i64.into(),
-        body: vec![
-            stmt(span, Op::Let { var: lo, value: first + Expr::from(chunk) * chunk_rows }),
-            stmt(span, copy),
-            stmt(span, signal),
-        ],
-    };
-    let ranks = Op::For {
-        var: hop,
-        from: 0i64.into(),
-        to: Sym::World.into(),
-        step: 1i64.into(),
-        body: vec![
-            stmt(span, Op::Let { var: target, value: (rank() + hop) % Sym::World }),
-            stmt(span, wait_free(free, Range::one(target))),
-            stmt(span, chunks),
-        ],
-    };
+    let (hop, target) = (b.var("h"), b.var("dst"));
+    let mut body = vec![
+        stmt(span, Op::Let { var: target, value: (Expr::from(Sym::Rank) + hop) % Sym::World }),
+        stmt(span, wait_free(free, Range::one(target))),
+    ];
+    let push = Push { tensors, gather, chunks, target, span };
+    match (chunks.tail, gather.sliced) {
+        (Some(tail), Some(sliced)) => {
+            let (cut, whole) = (b.var("cut"), b.var("whole"));
+            let is_last = at_least(&hop.into(), Expr::from(Sym::World) - 1i64);
+            let rows = Expr::from(tail.of.rows).min(tensors.own);
+            let lets = [(cut, is_last * rows), (whole, Expr::from(tensors.own) - cut)];
+            body.extend(lets.map(|(var, value)| stmt(span, Op::Let { var, value })));
+            body.push(push.chunks(b, whole));
+            let cond = Cond::Lt(0i64.into(), cut.into());
+            let slices = push.slices(b, whole, tail, sliced);
+            body.push(stmt(span, Op::If { cond, body: vec![slices] }));
+        }
+        _ => body.push(push.chunks(b, tensors.own)),
+    }
+    let ranks =
+        Op::For { var: hop, from: 0i64.into(), to: Sym::World.into(), step: 1i64.into(), body };
     vec![stmt(span, ranks)]
+}
+
+/// What a shard's copies to one rank have in common.
+struct Push<'a> {
+    tensors: &'a Tensors,
+    gather: &'a Gather,
+    chunks: Chunks,
+    target: VarId,
+    span: Span,
+}
+
+impl Push<'_> {
+    /// The first `rows` rows of the shard, chunk by chunk.
+    fn chunks(&self, b: &mut Builder<'_>, rows: VarId) -> Stmt {
+        let (chunk, lo) = (b.var("c"), b.var("from"));
+        let first = Expr::from(Sym::Rank) * self.tensors.shard;
+        let size = self.chunks.rows;
+        let of_chunk = Range::new(lo, (Expr::from(lo) + size).min(first.clone() + rows));
+        let value = first + Expr::from(chunk) * size;
+        let mut body = vec![stmt(self.span, Op::Let { var: lo, value })];
+        body.push(self.copy(of_chunk, Range::new(0i64, Sym::K)));
+        let slot = Expr::from(Sym::Rank) * self.chunks.count + chunk;
+        body.push(self.signal(self.gather.arrived, slot));
+        let chunks = Op::For {
+            var: chunk,
+            from: 0i64.into(),
+            to: Expr::from(rows).ceil_div(size),
+            step: 1i64.into(),
+            body,
+        };
+        stmt(self.span, chunks)
+    }
+
+    /// The rows behind the first `whole` ones, slice by slice.
+    fn slices(&self, b: &mut Builder<'_>, whole: VarId, tail: TailCut, sliced: SignalId) -> Stmt {
+        let slice = b.var("s");
+        let first = Expr::from(Sym::Rank) * self.tensors.shard;
+        let rows = Range::new(first.clone() + whole, first + self.tensors.own);
+        let lo = (Expr::from(slice) * tail.cols).min(Sym::K);
+        let cols = Range::new(lo, (Expr::from(slice) * tail.cols + tail.cols).min(Sym::K));
+        let body = vec![self.copy(rows, cols), self.signal(sliced, slice)];
+        let slices = Op::For {
+            var: slice,
+            from: 0i64.into(),
+            to: tail.of.slices.into(),
+            step: 1i64.into(),
+            body,
+        };
+        stmt(self.span, slices)
+    }
+
+    fn copy(&self, rows: Range, cols: Range) -> Stmt {
+        let to = Place {
+            at: At::Peer(self.target.into()),
+            buffer: self.gather.all,
+            planes: vec![parity()],
+            rows: rows.clone(),
+            cols: cols.clone(),
+        };
+        let from = own(self.tensors.buffer(self.gather.param), rows, cols);
+        stmt(self.span, Op::Copy { from, to })
+    }
+
+    fn signal(&self, signal: SignalId, slot: impl Into<Expr>) -> Stmt {
+        let signal = Op::Signal {
+            at: At::Peer(self.target.into()),
+            signal,
+            slot: slot.into(),
+            update: Update::Set(Sym::Epoch.into()),
+            scope: Scope::Sys,
+            after: Completion::Performed,
+        };
+        stmt(self.span, signal)
+    }
 }
 
 /// Blocks until the ranks in `slots` are through with the last epoch that used this parity.

@@ -1,7 +1,7 @@
 //! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
 
 use super::build::{Builder, own, stmt};
-use super::gather::{Gathers, parity, signal_free, wait_free, wait_span};
+use super::gather::{Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span};
 use super::scatter::Scatter;
 use super::tensors::Tensors;
 use super::tiles::Tiles;
@@ -9,8 +9,8 @@ use super::values::Values;
 use crate::abi::epilogue_warps;
 use crate::kernel::{Distribution, Lhs, Op as KernelOp, ParamId};
 use crate::program::{
-    Agent, At, Completion, Cond, Engine, Expr, Op, Place, Product, Range, Scope, Stmt, Sym, Update,
-    VarId,
+    Agent, At, Completion, Cond, Engine, Expr, Op, Place, Product, Range, Scope, SignalId, Stmt,
+    Sym, Update, VarId,
 };
 
 /// The tile at hand: its row and column in the grid, its rows and columns in the matrix, and the
@@ -46,17 +46,17 @@ pub(super) fn build(
     let span = b.kernel.loop_span;
     let step = b.var("t");
     let (tile, mut body) = open_tile(b, &tiles, step);
-    for gather in &gathers.each {
-        let span = wait_span(b, gather.param);
-        let wait = Op::Wait {
-            signal: gather.arrived,
-            slots: tile.chunks.clone(),
-            target: Sym::Epoch.into(),
-            scope: Scope::Sys,
-        };
-        body.extend([stmt(span, wait), stmt(span, Op::FenceProxyAsync)]);
+    match gathers.chunks.and_then(|chunks| chunks.tail) {
+        None => {
+            for gather in &gathers.each {
+                let span = wait_span(b, gather.param);
+                body.push(stmt(span, arrival(gather.arrived, tile.chunks.clone())));
+                body.push(stmt(span, Op::FenceProxyAsync));
+            }
+            body.push(mainloop(b, tensors, gathers, &tile, &Range::new(0i64, Sym::K)));
+        }
+        Some(tail) => body.extend(sliced(b, tensors, gathers, &tile, tail)),
     }
-    body.push(mainloop(b, tensors, gathers, &tile));
     body.extend(stores(b, tensors, values, Distribution::Global, &tile.rows(), &tile.cols()));
     if let Some(scatter) = scatter {
         body.push(contribute(b, tensors, values, scatter, &tiles, &tile));
@@ -104,8 +104,78 @@ fn open_tile(b: &mut Builder<'_>, tiles: &Tiles, step: VarId) -> (Tile, Vec<Stmt
     (Tile { m, n, chunks: Range::new(first, last), m0, m1, n0, n1 }, body)
 }
 
-fn mainloop(b: &Builder<'_>, tensors: &Tensors, gathers: &Gathers, tile: &Tile) -> Stmt {
-    let depth = || Range::new(0i64, Sym::K);
+/// Waits for slots to say that what they stand for is there.
+fn arrival(signal: SignalId, slots: Range) -> Op {
+    Op::Wait { signal, slots, target: Sym::Epoch.into(), scope: Scope::Sys }
+}
+
+/// The mainloop with its waits: of a tile whose rows are all of the tail slice by slice, of any
+/// other in one slice behind everything it reads.
+fn sliced(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    gathers: &Gathers,
+    tile: &Tile,
+    tail: TailCut,
+) -> Vec<Stmt> {
+    let span = b.kernel.loop_span;
+    let define = |(var, value)| stmt(span, Op::Let { var, value });
+    let [touches, within, cols] = ["touches", "within", "ks"].map(|name| b.var(name));
+    let [slice, k0, k1] = ["s", "k0", "k1"].map(|name| b.var(name));
+    let last_row = || Expr::from(tile.m1) - 1i64;
+    let below = |a: Expr, b: Expr| at_least(&b, a + 1i64);
+    let wider = Expr::from(within) * (Expr::from(Sym::K) - tail.cols);
+    let mut all: Vec<_> = [
+        (touches, at_least(&last_row(), tail.first) * below(tile.m0.into(), tail.end.into())),
+        (within, at_least(&tile.m0.into(), tail.first) * below(last_row(), tail.end.into())),
+        (cols, Expr::from(Sym::K) - wider),
+    ]
+    .map(define)
+    .into();
+    let mut body: Vec<_> =
+        [(k0, (Expr::from(slice) * cols).min(Sym::K)), (k1, (Expr::from(k0) + cols).min(Sym::K))]
+            .map(define)
+            .into();
+    let Range { lo: first, hi: last } = &tile.chunks;
+    let before = Range::new(first.clone(), last.clone().min(tail.before));
+    let behind = Range::new(first.clone().max(tail.behind), last.clone());
+    // Of a tile within the tail the slice at hand, of one that reaches into it all.
+    let rest = Expr::from(touches) * i64::from(tail.of.slices);
+    let own = Expr::from(within) * (Expr::from(slice) + 1i64 - i64::from(tail.of.slices));
+    let slots = Range::new(Expr::from(within) * slice, rest + own);
+    for gather in &gathers.each {
+        let span = wait_span(b, gather.param);
+        let waits = [
+            (Some(gather.arrived), &before),
+            (gather.sliced, &slots),
+            (Some(gather.arrived), &behind),
+        ];
+        for (signal, slots) in waits {
+            body.extend(signal.map(|signal| stmt(span, arrival(signal, slots.clone()))));
+        }
+        body.push(stmt(span, Op::FenceProxyAsync));
+    }
+    body.push(mainloop(b, tensors, gathers, tile, &Range::new(k0, k1)));
+    let slices = Op::For {
+        var: slice,
+        from: 0i64.into(),
+        to: Expr::from(within) * (i64::from(tail.of.slices) - 1) + 1i64,
+        step: 1i64.into(),
+        body,
+    };
+    all.push(stmt(span, slices));
+    all
+}
+
+/// The products of a tile over the columns `depth` of the left operand.
+fn mainloop(
+    b: &Builder<'_>,
+    tensors: &Tensors,
+    gathers: &Gathers,
+    tile: &Tile,
+    depth: &Range,
+) -> Stmt {
+    let depth = || depth.clone();
     let left = |param: ParamId| {
         let gathered = gathers.each.iter().find(|gather| gather.param == param);
         match gathered {

@@ -43,7 +43,7 @@ fn default_order(b: &Builder<'_>) -> Order {
     if has(Distribution::Scattered) {
         Order::NextRankFirst
     } else if has(Distribution::Gathered) {
-        Order::OwnShardFirst
+        b.schedule.tail.map_or(Order::OwnShardFirst, |tail| Order::TailLast(tail.rows))
     } else {
         Order::Grouped(16)
     }

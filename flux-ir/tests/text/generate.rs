@@ -221,6 +221,7 @@ fn order() -> impl Strategy<Value = Order> {
     prop_oneof![
         select(Order::BUILT_IN.to_vec()),
         any::<u32>().prop_map(Order::Grouped),
+        any::<u32>().prop_map(Order::TailLast),
         name().prop_map(|name| Order::Custom(CustomOrder { name, function: None })),
     ]
 }

@@ -174,7 +174,7 @@ impl<'p> Build<'_, 'p> {
         event: Event<'p>,
         past: &mut Past,
     ) -> Result<(), ExploreError> {
-        let Event { stmt, number, tile, action } = event;
+        let Event { stmt, number, tile, visit: _, action } = event;
         let place = self.loose.threads[thread].line.len();
         let rank = self.loose.threads[thread].rank;
         match action {

@@ -179,11 +179,13 @@ impl Reader {
     fn order(&mut self) -> Parsed<Order> {
         let position = self.cursor.position();
         let word = self.cursor.plain_name("a tile order")?;
-        if word == "grouped" {
-            self.cursor.punct("(")?;
-            let rows = self.cursor.u32()?;
-            self.cursor.punct(")")?;
-            return Ok(Order::Grouped(rows));
+        for of_rows in [Order::Grouped, Order::TailLast] {
+            if word == of_rows(0).name() {
+                self.cursor.punct("(")?;
+                let rows = self.cursor.u32()?;
+                self.cursor.punct(")")?;
+                return Ok(of_rows(rows));
+            }
         }
         if word == "custom" {
             self.cursor.punct("(")?;

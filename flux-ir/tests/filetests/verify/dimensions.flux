@@ -18,7 +18,7 @@ program @gemm for host {
       let %m1 = min(%m0 + 8, M) @18:7
       let %n0 = %n * 8 @19:7
       let %n1 = min(%n0 + 8, N) @20:7
-      mainloop %a[%m0..%m1, 1..K] * %b[%n0..%n1, 0..K]^T @21:7 ; error[dimensions]: rank 0, cta 0 of `gemm` reduces 1..1 of the left and 0..1 of the right operand, expected 0..1
+      mainloop %a[%m0..%m1, 1..K] * %b[%n0..%n1, 0..K]^T @21:7 ; error[dimensions]: rank 0, cta 0 of `gemm` reduces 1..1 of a left and 0..1 of a right operand, expected the same of all
       store %c[%m0..%m1, %n0..%n1] <- %e0 @22:7
     }
   }
