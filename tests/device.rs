@@ -55,6 +55,7 @@ mod kernels {
 
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, tail = (200, 3))]
     pub fn ag_relu_bf16(
         a: &Gathered<bf16>,
         b: &Global<bf16>,
@@ -68,6 +69,8 @@ mod kernels {
     }
 
     #[kernel]
+    #[schedule(sm_90a)]
+    #[schedule(sm_90a, tail = (128, 4))]
     pub fn ag_relu_f16(
         a: &Gathered<f16>,
         b: &Global<f16>,
@@ -156,6 +159,15 @@ macro_rules! load {
             Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
         }
     };
+    ($kernel:ident, tail) => {
+        |rank| {
+            let schedules = (kernels::$kernel::definition().schedules)();
+            let sliced = schedules.iter().find(|schedule| schedule.tail.is_some());
+            let sliced = sliced.expect("a member of the family slices its tail");
+            let kernel = kernels::$kernel::load_with(rank, sliced)?;
+            Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
+        }
+    };
 }
 
 fn main() -> ExitCode {
@@ -176,6 +188,14 @@ fn main() -> ExitCode {
         add(
             format!("gather_f16_odd_exact_{world}"),
             Box::new(move || exact_gathers(world, load!(ag_relu_f16))),
+        );
+        add(
+            format!("sliced_bf16_odd_exact_{world}"),
+            Box::new(move || exact_gathers(world, load!(ag_relu_bf16, tail))),
+        );
+        add(
+            format!("sliced_f16_odd_exact_{world}"),
+            Box::new(move || exact_gathers(world, load!(ag_relu_f16, tail))),
         );
         add(
             format!("scatter_bf16_odd_exact_{world}"),

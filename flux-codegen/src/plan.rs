@@ -4,7 +4,9 @@ use crate::error::Error;
 use crate::nvvm::wgmma::Major;
 use flux_ir::abi::Abi;
 use flux_ir::arena::Handle;
-use flux_ir::program::{Agent, At, Engine, Expr, Op, Product, Program, Statements, Stmt, VarId};
+use flux_ir::program::{
+    Agent, At, Engine, Expr, Op, Product, Program, Range, Statements, Stmt, VarId,
+};
 use flux_ir::{Consumers, Element, Span, Target};
 
 /// Columns of a panel: a swizzled row of 128 bytes of a 16-bit type.
@@ -31,15 +33,29 @@ pub(crate) struct TileLoop<'p> {
     pub(crate) step: &'p Expr,
 }
 
+/// The loop over slices of a tile's reduction. Loads follow it; tensor cores take the same steps
+/// one behind the other, so consumers see one mainloop.
+pub(crate) struct SliceLoop<'p> {
+    pub(crate) var: VarId,
+    pub(crate) from: &'p Expr,
+    pub(crate) to: &'p Expr,
+    pub(crate) step: &'p Expr,
+    /// What stands in it before the mainloop.
+    pub(crate) head: &'p [Stmt],
+}
+
 /// The CTA agent in parts, and the numbers that follow from its tile.
 pub(crate) struct Plan<'p> {
     pub(crate) abi: Abi,
     /// Before the tile loop.
     pub(crate) prologue: &'p [Stmt],
     pub(crate) tiles: TileLoop<'p>,
-    /// In the tile loop, before the mainloop.
+    /// In the tile loop, before the mainloop or the loop over its slices.
     pub(crate) head: &'p [Stmt],
+    pub(crate) slices: Option<SliceLoop<'p>>,
     pub(crate) products: &'p [Product],
+    /// The columns of the left operand that a tile reduces in all.
+    pub(crate) depth: Range,
     /// The mainloop's token.
     pub(crate) span: Span,
     /// In the tile loop, after the mainloop.
@@ -85,8 +101,7 @@ impl<'p> Plan<'p> {
         let Op::For { var, from, to, step, body } = &looped.op else {
             unreachable!("only loops are looked for");
         };
-        let is_mainloop = |op: &Op| matches!(op, Op::Mainloop { .. });
-        let (head, main) = split(body, is_mainloop).expect("the loop holds a mainloop");
+        let (head, main) = split(body, computes).expect("the loop holds a mainloop");
         let (main, tail) = main.split_first().expect("a split begins with what was found");
         if let Some(second) = find_mainloop(tail) {
             return Err(Error::unsupported(
@@ -95,17 +110,31 @@ impl<'p> Plan<'p> {
                 "give both products to one loop over the tiles of the same output, or write two kernels",
             ));
         }
+        let (slices, main) = slices(main)?;
         let Op::Mainloop { products } = &main.op else {
             unreachable!("only a mainloop is looked for");
         };
         let (element, b_major) = operands(program, products, main.span)?;
+        let depth = match &slices {
+            None => products[0].a.cols.clone(),
+            // The checker has seen that slices begin at the first column, follow each other and
+            // end at the last.
+            Some(_) => Range::new(0i64, program.buffers[products[0].a.buffer].cols.clone()),
+        };
+        if !(is_constant(program, &depth.lo) && is_constant(program, &depth.hi)) {
+            let message = "the columns of the left operand differ from tile to tile";
+            let help = "reduce over the same range on every tile";
+            return Err(Error::unsupported(main.span, message, help));
+        }
         let m_blocks = tile_blocks(program, products, b_major, main.span)?;
         Ok(Plan {
             abi: Abi::of(program),
             prologue,
             tiles: TileLoop { var: *var, from, to, step },
             head,
+            slices,
             products,
+            depth,
             span: main.span,
             tail,
             exit: &agent.exit,
@@ -151,10 +180,33 @@ fn split(body: &[Stmt], found: impl Fn(&Op) -> bool) -> Option<(&[Stmt], &[Stmt]
     body.iter().position(|stmt| found(&stmt.op)).map(|index| body.split_at(index))
 }
 
-/// Whether `op` is a loop with a mainloop directly in its body.
+/// Whether `op` is a loop with a mainloop, or a loop over slices of one, directly in its body.
 fn holds_mainloop(op: &Op) -> bool {
-    let is_mainloop = |stmt: &Stmt| matches!(stmt.op, Op::Mainloop { .. });
-    matches!(op, Op::For { .. }) && op.body().iter().any(is_mainloop)
+    matches!(op, Op::For { .. }) && op.body().iter().any(|stmt| computes(&stmt.op))
+}
+
+/// Whether `op` is a mainloop or a loop with one directly in its body.
+fn computes(op: &Op) -> bool {
+    let is_mainloop = |op: &Op| matches!(op, Op::Mainloop { .. });
+    let holds = matches!(op, Op::For { .. }) && op.body().iter().any(|stmt| is_mainloop(&stmt.op));
+    is_mainloop(op) || holds
+}
+
+/// The mainloop, and the loop over its slices where `stmt` is one.
+fn slices(stmt: &Stmt) -> Result<(Option<SliceLoop<'_>>, &Stmt), Error> {
+    let Op::For { var, from, to, step, body } = &stmt.op else { return Ok((None, stmt)) };
+    let Some((main, head)) = body.split_last() else { return Ok((None, stmt)) };
+    let is_row = |stmt: &&Stmt| matches!(stmt.op, Op::Row { .. });
+    let misplaced =
+        if matches!(main.op, Op::Mainloop { .. }) { head.iter().find(is_row) } else { Some(main) };
+    if let Some(other) = misplaced {
+        return Err(Error::unsupported(
+            other.span,
+            "a loop inside the tile loop does more than to reduce slices of a tile",
+            "let it wait and end in the mainloop; what is done once a tile stands around it",
+        ));
+    }
+    Ok((Some(SliceLoop { var: *var, from, to, step, head }), main))
 }
 
 /// The token of a mainloop anywhere in `body`.
@@ -218,10 +270,6 @@ fn operands(
                 "keep operands in buffers of one or two planes",
             ));
         }
-    }
-    if !(is_constant(program, &first.a.cols.lo) && is_constant(program, &first.a.cols.hi)) {
-        let message = "the columns of the left operand differ from tile to tile";
-        return Err(Error::unsupported(span, message, "reduce over the same range on every tile"));
     }
     let major = if first.transposed { Major::K } else { Major::Mn };
     Ok((element, major))

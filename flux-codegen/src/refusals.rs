@@ -112,6 +112,14 @@ fn structures_without_a_kernel() {
         &edited(PLAIN, &mainloop, &format!("if M < N {{\n{mainloop}\n}}")),
         &["no loop with a mainloop"],
     );
+    let sliced = format!("for %s in 0..2 {{\n{mainloop}\nfence proxy.async\n}}");
+    says(
+        &edited(PLAIN, &mainloop, &sliced),
+        &["loop inside the tile loop", "let it wait and end in the mainloop"],
+    );
+    let row = line(PLAIN, "row (");
+    let sliced = format!("for %s in 0..2 {{\n{}\n{mainloop}\n}}", row.replace("%m,", "%m5,"));
+    says(&edited(PLAIN, &mainloop, &sliced), &["loop inside the tile loop"]);
     let store = line(PLAIN, "store");
     says(
         &edited(PLAIN, &mainloop, &format!("{store}\n{mainloop}")),

@@ -12,6 +12,15 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
     if kernel == SWIGLU {
         return vec![base.tile(128, 128, 64)];
     }
+    if kernel == GATHER {
+        return vec![
+            base.clone(),
+            base.clone().tail(512, 4),
+            base.tile(128, 112, 64).stages(6).tail(256, 4),
+            ping_pong.clone().tile(128, 192, 64),
+            ping_pong.tile(128, 176, 64).tail(384, 4),
+        ];
+    }
     vec![
         base.clone().tile(128, 256, 64),
         base.tile(128, 128, 64),

@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use super::statement::Role;
-use crate::context::{Int, Is};
+use crate::context::{Cell, Int, Is};
 use crate::error::Error;
 use crate::nvvm::wgmma::Major;
 use crate::nvvm::{fence, mbarrier, tma};
@@ -28,7 +28,7 @@ impl<'c> Kernel<'c, '_> {
         let (to, step) = (self.expr(tiles.to)?, self.step(tiles.step)?);
         self.define(tiles.var, self.expr(tiles.from)?);
         let steps = self.k_steps()?;
-        let k_first = self.expr(&self.plan.products[0].a.cols.lo)?;
+        let k_first = self.expr(&self.plan.depth.lo)?;
         cx.count(self.vars[crate::plan::index(tiles.var)], to, step, || {
             self.statements(self.plan.head, Role::Producer)?;
             if unfenced(self.plan.head) {
@@ -37,32 +37,63 @@ impl<'c> Kernel<'c, '_> {
             }
             let loads = self.loads()?;
             let k = cx.cell_of(cx.int(0));
-            cx.count(k, steps, cx.int(1), || {
-                let slot = cx.get(stage);
-                mbarrier::wait_parity(cx, self.empty(slot), cx.get(parity));
-                let full = self.full(slot);
-                let shared = &self.plan.abi.shared;
-                mbarrier::arrive_expect_tx(cx, full, shared.a_stage + shared.b_stage);
-                let k_at = cx.add(k_first, cx.mul(cx.get(k), cx.uint(self.program.tile.k)));
-                for load in &loads {
-                    self.load(load, slot, k_at, full);
-                }
-                let next = cx.add(slot, cx.int(1));
-                let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
-                cx.set(stage, cx.select(wraps, cx.int(0), next));
-                cx.set(parity, cx.xor(cx.get(parity), cx.bit(wraps)));
-                Ok(())
-            })
+            let ring = (stage, parity);
+            if let Some(slices) = &self.plan.slices {
+                let (to, step) = (self.expr(slices.to)?, self.step(slices.step)?);
+                self.define(slices.var, self.expr(slices.from)?);
+                cx.count(self.vars[crate::plan::index(slices.var)], to, step, || {
+                    self.statements(slices.head, Role::Producer)?;
+                    if unfenced(slices.head) {
+                        fence::proxy_async(cx);
+                    }
+                    let end = self.expr(&self.plan.products[0].a.cols.hi)?;
+                    let upto = cx.min(self.steps_to(end), steps);
+                    self.fill(&loads, ring, (k, upto, k_first))
+                })?;
+            }
+            // Consumers take all steps of a tile, whatever slices there were.
+            self.fill(&loads, ring, (k, steps, k_first))
+        })
+    }
+
+    /// Loads the k-steps from the one in `k` up to `upto`, stage by stage.
+    fn fill(
+        &self,
+        loads: &[Load<'c>],
+        (stage, parity): (Cell<'c>, Cell<'c>),
+        (k, upto, k_first): (Cell<'c>, Int<'c>, Int<'c>),
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        cx.count(k, upto, cx.int(1), || {
+            let slot = cx.get(stage);
+            mbarrier::wait_parity(cx, self.empty(slot), cx.get(parity));
+            let full = self.full(slot);
+            let shared = &self.plan.abi.shared;
+            mbarrier::arrive_expect_tx(cx, full, shared.a_stage + shared.b_stage);
+            let k_at = cx.add(k_first, cx.mul(cx.get(k), cx.uint(self.program.tile.k)));
+            for load in loads {
+                self.load(load, slot, k_at, full);
+            }
+            let next = cx.add(slot, cx.int(1));
+            let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
+            cx.set(stage, cx.select(wraps, cx.int(0), next));
+            cx.set(parity, cx.xor(cx.get(parity), cx.bit(wraps)));
+            Ok(())
         })
     }
 
     /// Steps of the k-loop: the same on every tile.
     pub(super) fn k_steps(&self) -> Result<Int<'c>, Error> {
         let cx = &self.cx;
-        let columns = &self.plan.products[0].a.cols;
-        let length = cx.max(cx.sub(self.expr(&columns.hi)?, self.expr(&columns.lo)?), cx.int(0));
-        let k = self.program.tile.k;
-        Ok(cx.udiv(cx.add(length, cx.uint(k - 1)), cx.uint(k)))
+        let depth = &self.plan.depth;
+        let length = cx.max(cx.sub(self.expr(&depth.hi)?, self.expr(&depth.lo)?), cx.int(0));
+        Ok(self.steps_to(length))
+    }
+
+    /// k-steps of so many columns.
+    fn steps_to(&self, columns: Int<'c>) -> Int<'c> {
+        let (cx, k) = (&self.cx, self.program.tile.k);
+        cx.udiv(cx.add(columns, cx.uint(k - 1)), cx.uint(k))
     }
 
     /// The boxes of one k-step.
