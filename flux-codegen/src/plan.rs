@@ -152,7 +152,9 @@ impl<'p> Plan<'p> {
     /// Registers that `setmaxnreg` leaves a producer and a consumer thread. Both splits add up
     /// to what 384 threads start with.
     pub(crate) fn registers(&self, program: &Program) -> (u32, u32) {
-        if self.accumulators(program) > 128 { (24, 240) } else { (40, 232) }
+        // Slices take more of the loading thread.
+        let fit = if self.slices.is_some() { 176 } else { 128 };
+        if self.accumulators(program) > fit { (24, 240) } else { (40, 232) }
     }
 }
 

@@ -219,8 +219,8 @@ impl Push<'_> {
         let slice = b.var("s");
         let first = Expr::from(Sym::Rank) * self.tensors.shard;
         let rows = Range::new(first.clone() + whole, first + self.tensors.own);
-        let lo = (Expr::from(slice) * tail.cols).min(Sym::K);
-        let cols = Range::new(lo, (Expr::from(slice) * tail.cols + tail.cols).min(Sym::K));
+        let lo = Expr::from(slice) * tail.cols;
+        let cols = Range::new(lo.clone(), (lo + tail.cols).min(Sym::K));
         let body = vec![self.copy(rows, cols), self.signal(sliced, slice)];
         let slices = Op::For {
             var: slice,

@@ -42,7 +42,8 @@ fn same_on(a: &RankView<'_>, b: &RankView<'_>) -> bool {
 /// Launches of every kind of edge, many more than the checker's own family: each quarter of a tile
 /// up to more than a tile for each rank, and shards of about a half, a whole and more of a tile, with
 /// a last one that is whole, a row short, or as short as it can be. One column of tiles on one CTA,
-/// which does them in turn, and one or two, whole and ragged, on two or three.
+/// which does them in turn, and one or two, whole and ragged, on two or three; the reduction in one
+/// k-step, in several, and in a ragged number of them.
 pub(super) fn launches(tile: TileShape) -> impl Iterator<Item = Launch> {
     let (half, whole) = (tile.m / 2, tile.m);
     let shards = [1, half / 2 + 1, half - 1, half + 1, whole - 1, whole + 1, whole + half + 1];
@@ -56,21 +57,24 @@ pub(super) fn launches(tile: TileShape) -> impl Iterator<Item = Launch> {
         rows.sort_unstable();
         rows.dedup();
         let columns = [(2, tile.n + 1), (3, 2 * tile.n), (2, tile.n), (3, 2 * tile.n - 1)];
-        rows.into_iter().zip(columns.into_iter().cycle()).flat_map(move |(m, (ctas, n))| {
-            let launch = |n, ctas| Launch { shape: Shape { m, n, k: 1 }, world, ctas };
+        let depths = [1, 4 * tile.k, tile.k + 1];
+        let rest = columns.into_iter().cycle().zip(depths.into_iter().cycle());
+        rows.into_iter().zip(rest).flat_map(move |(m, ((ctas, n), k))| {
+            let launch = |n, ctas| Launch { shape: Shape { m, n, k }, world, ctas };
             [launch(1, 1), launch(n, ctas)]
         })
     })
 }
 
 /// Launches with shards of every length up to two tiles, and one of twice as many tiles as a tile
-/// has rows; one column of tiles and one CTA.
+/// has rows, and twice as many k-steps as one has columns; one column of tiles and one CTA.
 pub(super) fn all_shards(tile: TileShape) -> impl Iterator<Item = Launch> {
     let few = (1..=2 * tile.m).flat_map(move |shard| {
         [2, 3, 5]
             .into_iter()
-            .flat_map(move |world| [0, 1, world - 1].map(|short| (shard * world - short, world)))
+            .flat_map(move |world| [0, 1, world - 1].map(|short| (shard * world - short, 1, world)))
     });
-    let long = (4 * tile.m * tile.m, 2);
-    few.chain([long]).map(|(m, world)| Launch { shape: Shape { m, n: 1, k: 1 }, world, ctas: 1 })
+    let long = (4 * tile.m * tile.m, 2 * tile.k * tile.k, 2);
+    let all = few.chain([long]);
+    all.map(|(m, k, world)| Launch { shape: Shape { m, n: 1, k }, world, ctas: 1 })
 }

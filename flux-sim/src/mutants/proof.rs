@@ -31,7 +31,7 @@ const LAUNCHES: [(Launch, u32); 16] = [
 ];
 
 const fn launch(world: u32, m: u32, n: u32, ctas: u32) -> Launch {
-    Launch { shape: Shape { m, n, k: 2 }, world, ctas }
+    Launch { shape: Shape { m, n, k: 4 }, world, ctas }
 }
 
 /// Whether each interleaving of `mutant` leaves what `original` leaves, in every small launch in

@@ -15,7 +15,7 @@ use flux_ir::check::{Verified, verify};
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{Diagnostics, Kernel, Rule, Schedule};
+use flux_ir::{Diagnostics, Kernel, Rule, Schedule, Tail, TileShape};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
@@ -65,8 +65,10 @@ impl Subject {
         let small = Schedule {
             order: schedule.order.clone(),
             chunk_rows: schedule.chunk_rows.map(|_| 2),
+            tail: schedule.tail.map(|_| Tail { rows: 4, slices: 2 }),
+            tile: TileShape { m: 4, n: 2, k: if schedule.tail.is_some() { 2 } else { 1 } },
             consumers: schedule.consumers,
-            ..Schedule::host().tile(4, 2, 1)
+            ..Schedule::host()
         };
         let lowered = |schedule| {
             let program = lower(kernel, schedule)?;
@@ -160,6 +162,9 @@ fn shown(schedule: &Schedule) -> String {
     }
     if let Some(rows) = schedule.chunk_rows {
         text.push_str(&format!(" chunks of {rows}"));
+    }
+    if let Some(Tail { rows, slices }) = schedule.tail {
+        text.push_str(&format!(" tail of {rows} in {slices}"));
     }
     if let Some(order) = &schedule.order {
         text.push_str(&format!(" {order}"));

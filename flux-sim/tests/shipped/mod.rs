@@ -56,6 +56,7 @@ pub(crate) fn all() -> Vec<Subject> {
         ];
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
+            schedules.push(Schedule::host().tile(8, 8, 8).tail(8, 2));
             schedules.push(sm_90a.chunk_rows(6));
         }
         all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));
