@@ -134,6 +134,9 @@ mod tests {
                 };
                 let mut c = vec![f32::NAN; m * n];
                 assert!(multiply(&mut c, Before::Lost, a, rhs, 1));
+                let mut twice = c.clone();
+                assert!(multiply(&mut twice, Before::Kept, a, rhs, 1));
+                assert!(twice.iter().zip(&c).all(|(twice, once)| *twice == 2.0 * once));
                 for i in 0..m {
                     for j in 0..n {
                         let b = |l| if transposed { b[j * k + l] } else { b[l * n + j] };
@@ -160,16 +163,19 @@ mod tests {
         assert!(Matrix::new(&data, 2, 2, usize::MAX).is_none());
         let (a, b) = (Matrix::new(&data, 3, 4, 4), Matrix::new(&data, 3, 4, 4));
         let (a, b) = (a.expect("fits"), b.expect("fits"));
-        assert!(!multiply(&mut [0.0; 9], a, b, 1), "4 columns against 3 rows");
-        assert!(!multiply(&mut [0.0; 8], a, b.t(), 1), "9 elements into 8");
-        assert!(multiply(&mut [0.0; 9], a, b.t(), 1));
+        assert!(!multiply(&mut [0.0; 9], Before::Lost, a, b, 1), "4 columns against 3 rows");
+        assert!(!multiply(&mut [0.0; 8], Before::Lost, a, b.t(), 1), "9 elements into 8");
+        assert!(multiply(&mut [0.0; 9], Before::Lost, a, b.t(), 1));
     }
 
     #[test]
     fn an_empty_reduction_gives_zeros() {
         let (a, b) = (Matrix::new(&[], 2, 0, 0), Matrix::new(&[], 0, 3, 3));
         let mut c = [f32::NAN; 6];
-        assert!(multiply(&mut c, a.expect("empty"), b.expect("empty"), 1));
+        assert!(multiply(&mut c, Before::Lost, a.expect("empty"), b.expect("empty"), 1));
         assert_eq!(c, [0.0; 6]);
+        c.fill(1.0);
+        assert!(multiply(&mut c, Before::Kept, a.expect("empty"), b.expect("empty"), 1));
+        assert_eq!(c, [1.0; 6]);
     }
 }
