@@ -8,6 +8,7 @@ mod order;
 mod show;
 mod sim;
 mod source;
+mod trace;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -47,6 +48,8 @@ enum Verb {
     Check(Check),
     /// Predicts what a launch takes on a machine, without a GPU.
     Sim(Sim),
+    /// Draws when the tiles of a launch waited, computed and stored, from a recording.
+    Trace(Trace),
     /// Measures: every contestant in one run, in turn, verified.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -148,7 +151,7 @@ struct Sim {
     #[arg(long, default_value_t = 0)]
     schedule: usize,
     /// Predicts every schedule of the kernel, and puts the fastest first.
-    #[arg(long, conflicts_with_all = ["schedule", "svg", "trace"])]
+    #[arg(long, conflicts_with_all = ["schedule", "svg", "trace", "record"])]
     schedules: bool,
     /// Rows that are sent, and waited for, together, in place of the schedule's own.
     #[arg(long, value_name = "ROWS")]
@@ -171,8 +174,28 @@ struct Sim {
     /// Writes the timeline as a Chrome trace, for Perfetto; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Writes when each tile waits, computes and stores, as `flux trace` reads it; `-` is
+    /// standard output.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     launch: LaunchOptions,
+}
+
+/// Draws a recording.
+#[derive(Debug, Args)]
+struct Trace {
+    /// The recording: a JSON file, from an instrumented kernel or `flux sim --record`.
+    recording: PathBuf,
+    /// The rank that is drawn.
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+    /// Draws what --rank did as an SVG image; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Writes the timeline as a Chrome trace, for Perfetto; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 impl LaunchOptions {
@@ -205,6 +228,7 @@ fn main() -> ExitCode {
             explain::run(&options, asked)
         }
         Verb::Check(options) => check::run(&options),
+        Verb::Trace(options) => trace::run(&options).map(|text| (text, ExitCode::SUCCESS)),
         Verb::Sim(options) => {
             let ctas = given(&matches, &["ctas"]);
             sim::run(&options, ctas).map(|text| (text, ExitCode::SUCCESS))

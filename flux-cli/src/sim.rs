@@ -9,7 +9,7 @@ use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Engine;
 use flux_sim::time::{
-    Machine, Options, Peers, Report, Summary, Symmetry, chrome_trace, draw, simulate,
+    Machine, Options, Peers, Recording, Report, Summary, Symmetry, chrome_trace, draw, simulate,
 };
 use std::error::Error;
 use std::fmt::Write;
@@ -37,6 +37,12 @@ pub(crate) fn run(options: &Sim, ctas: bool) -> Result<String, Box<dyn Error>> {
         let trace = chrome_trace(&report.timeline, &candidate.program);
         to_stdout |= write_file(path, &trace, &mut text)?;
     }
+    if let Some(path) = &options.record {
+        let origin = format!("predicted, {}", machine.name);
+        let Candidate { program, .. } = &candidate;
+        let recording = Recording::of(&report.timeline, program, report.launch, &origin);
+        to_stdout |= write_file(path, &(serde_json::to_string(&recording)? + "\n"), &mut text)?;
+    }
     if to_stdout {
         return Ok(text);
     }
@@ -50,7 +56,11 @@ pub(crate) fn run(options: &Sim, ctas: bool) -> Result<String, Box<dyn Error>> {
 }
 
 /// Writes a file, or, for `-`, to `text`; says whether it was that.
-fn write_file(path: &Path, content: &str, text: &mut String) -> Result<bool, Box<dyn Error>> {
+pub(crate) fn write_file(
+    path: &Path,
+    content: &str,
+    text: &mut String,
+) -> Result<bool, Box<dyn Error>> {
     if path == Path::new("-") {
         *text += content;
         return Ok(true);

@@ -377,3 +377,34 @@ fn what_cannot_be_predicted_is_said() {
         assert!(said(&output).contains(expected), "{expected} in {}", said(&output));
     }
 }
+
+#[test]
+fn a_recording_is_read_back_and_drawn() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (tiles, svg) = (format!("{folder}/tiles.json"), format!("{folder}/tiles.svg"));
+    let output =
+        flux(&["sim", "ag_gemm", "--m", "1024", "--n", "1024", "--world", "4", "--record", &tiles]);
+    assert!(output.status.success(), "{}", said(&output));
+    let output = flux(&["trace", &tiles, "--svg", &svg]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = said(&output);
+    for line in [
+        "ag_gemm 1024 x 1024 x 1024, world 4, predicted, h200-nvlink",
+        "     0      32  ",
+        "last wait on the critical path\n  tile (3, 3) of rank 0 (cta 31)",
+        " waited 0.",
+        " for rank 1, until ",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    let drawn = std::fs::read_to_string(&svg).expect("it was written");
+    assert_eq!(drawn.matches("<title>mainloop").count(), 32);
+    for (file, expected) in [
+        ("no/such/file.json", "cannot read no/such/file.json"),
+        ("machines/h200-pcie.json", "machines/h200-pcie.json: unknown field `name`"),
+    ] {
+        let output = flux(&["trace", file]);
+        assert!(!output.status.success());
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    }
+}

@@ -8,6 +8,7 @@
 //! Where ranks do the same, one of each class stands for all: [`Fold`].
 
 mod actor;
+mod awaited;
 mod copies;
 mod cost;
 mod cta;
@@ -19,6 +20,7 @@ mod network;
 mod path;
 mod queue;
 mod record;
+mod recording;
 mod report;
 mod run;
 mod signals;
@@ -36,6 +38,7 @@ pub use machine::{
 };
 pub use path::{Path, Segment, Stall};
 pub use record::{Actor, Kind, Lane, NONE, Op, Role, Timeline};
+pub use recording::{RECORDING_VERSION, RankRecord, Recording, RecordingError, TileRecord};
 pub use report::{Report, simulate};
 pub use summary::{Share, Summary, Wait};
 pub use svg::draw;

@@ -1,5 +1,6 @@
 //! A prediction in figures and words.
 
+use super::instant::Time;
 use super::path::Stall;
 use super::record::Kind;
 use super::report::Report;
@@ -82,19 +83,24 @@ pub struct Wait {
     pub until_ms: f64,
 }
 
+impl Wait {
+    /// A wait in a launch that began at `begins`.
+    pub fn new(stall: Stall, program: &Program, begins: Time) -> Wait {
+        let (m, n) = (program.tile.m.max(1), program.tile.n.max(1));
+        let tile = (!stall.tile.rows.is_empty())
+            .then(|| [stall.tile.rows.start / m, stall.tile.cols.start / n]);
+        let Stall { rank, cta, peer, .. } = stall;
+        let until_ms = stall.until.since(begins).ms();
+        Wait { rank, cta, tile, peer, ms: stall.waited.ms(), until_ms }
+    }
+}
+
 impl Summary {
     /// The figures of a prediction.
     pub fn new(report: &Report, program: &Program, machine: &str) -> Summary {
         let shape = report.launch.shape;
         let timeline = &report.timeline;
-        let wait = |stall: Stall| {
-            let (m, n) = (program.tile.m.max(1), program.tile.n.max(1));
-            let tile = (!stall.tile.rows.is_empty())
-                .then(|| [stall.tile.rows.start / m, stall.tile.cols.start / n]);
-            let until_ms = stall.until.since(timeline.begins).ms();
-            let Stall { rank, cta, peer, .. } = stall;
-            Wait { rank, cta, tile, peer, ms: stall.waited.ms(), until_ms }
-        };
+        let wait = |stall: Stall| Wait::new(stall, program, timeline.begins);
         let stalls = report.path.stalls(timeline);
         let critical_waits = stalls.len();
         // The last of those that took longest: what came before is made up for.

@@ -1,9 +1,11 @@
-//! The time model: closed forms, symmetry, monotonicity, machines, and what was measured.
+//! The time model: closed forms, symmetry, monotonicity, machines, recordings, and what was
+//! measured.
 
 mod closed_forms;
 mod kernels;
 mod machines;
 mod measured;
 mod monotone;
+mod recordings;
 mod rendering;
 mod symmetry;
