@@ -120,6 +120,7 @@ impl<'p> Run<'_, 'p> {
         }
         state.copied = true;
         // Data moves from the rank it lies on to the rank it is for, whichever engine moves it.
+        let columns = self.views[0].extent(from.buffer).cols;
         let pushed = from.rank == self.actors[index as usize].rank;
         self.send(Transfer {
             actor: index,
@@ -128,7 +129,7 @@ impl<'p> Run<'_, 'p> {
             pushed,
             issued: ready,
             start: Time::ZERO,
-            takes: self.cost.wire(bytes),
+            takes: self.cost.wire(from, columns),
             bytes,
             peer: if pushed { to.rank } else { from.rank },
             tile: event.tile.clone(),

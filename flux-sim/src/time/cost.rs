@@ -90,9 +90,14 @@ impl<'a> Cost<'a> {
         Time::of_bytes(bytes, self.machine.compute.sum_gbps_per_sm.get())
     }
 
-    /// What the bytes of a copy to a peer take on its link.
-    pub(super) fn wire(&self, bytes: u64) -> Time {
-        Time::from_us(self.machine.link.copy_wire.wire_us(bytes as f64) * self.both_ways)
+    /// What a copy to or from a peer takes on its link.
+    pub(super) fn wire(&self, region: &Region, columns: u64) -> Time {
+        let bytes = self.bytes(region);
+        let row = bytes as f64 / f64::from(extent(&region.rows).max(1));
+        let whole = u64::from(extent(&region.cols)) >= columns;
+        let link = &self.machine.link;
+        let apart = if whole { 1.0 } else { link.copy_rows.at(row) };
+        Time::from_us(link.copy_wire.wire_us(bytes as f64) * apart * self.both_ways)
     }
 
     /// What a copy within the device takes.

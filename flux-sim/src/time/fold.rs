@@ -39,7 +39,7 @@ pub struct Fold {
 /// How the slots of an array move under a shift by one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Move {
-    /// Slots for each source rank.
+    /// Slots for each source rank; 0 where slots stay.
     part: u32,
     /// By how many slots those of a part move.
     within: u32,
@@ -62,25 +62,28 @@ impl Fold {
         }
         let Some(classes) = classes(program, launch) else { return Ok(Fold::none(world)) };
         let first = RankView::new(program, launch, 0)?;
-        let lens = program.signals.handles().map(|signal| first.signal_len(signal));
-        let parts: Option<Vec<u32>> =
-            lens.map(|len| len.is_multiple_of(world).then_some(len / world)).collect();
-        let Some(parts) = parts else { return Ok(Fold::none(world)) };
+        let parts: Vec<u32> = program
+            .signals
+            .handles()
+            .map(|signal| first.signal_len(signal))
+            .map(|len| if len.is_multiple_of(world) { len / world } else { 0 })
+            .collect();
         let mut arrays: Vec<_> = parts.iter().map(|&part| Move { part, within: 0 }).collect();
-        // Each array in its second form where the first does not fit; they do not hang together.
-        for form in [false, true] {
+        // Each array in its next form where one does not fit; they do not hang together.
+        for form in 0..3 {
             let mut wrong = vec![false; arrays.len()];
             let fold = Fold { world, classes, arrays: arrays.clone() };
-            match fold.shown(program, launch, &mut wrong)? {
-                true => return Ok(fold),
-                false if form => break,
-                false => {}
+            if fold.shown(program, launch, &mut wrong)? {
+                return Ok(fold);
             }
-            for ((array, &part), wrong) in arrays.iter_mut().zip(&parts).zip(wrong) {
-                let within = u64::from(part) * u64::from(classes) / u64::from(world.max(1));
-                if wrong {
-                    array.within = within as u32;
-                }
+            for ((array, &part), _) in
+                arrays.iter_mut().zip(&parts).zip(wrong).filter(|(_, wrong)| *wrong)
+            {
+                let within = u64::from(part) * u64::from(classes) / u64::from(world);
+                *array = match form {
+                    0 => Move { part, within: within as u32 },
+                    _ => Move { part: 0, within: 0 },
+                };
             }
         }
         Ok(Fold::none(world))
@@ -292,7 +295,6 @@ impl Pair<'_, '_> {
 
     /// Whether waits or raises that follow each other correspond, in any order.
     fn meetings(&self, of: &[Event<'_>], image: &[Event<'_>], wrong: &mut [bool]) -> bool {
-        let (Some(first), true) = (of.first(), of.len() == image.len()) else { return false };
         if let ([a], [b]) = (of, image) {
             return self.events(a, b, wrong);
         }
@@ -300,13 +302,14 @@ impl Pair<'_, '_> {
         let mut met: Vec<_> = image.iter().flat_map(|b| self.met(b, 0)).collect();
         moved.sort_unstable();
         met.sort_unstable();
-        if moved != met
-            && let Action::Wait { signal, .. } | Action::Signal { signal, .. } = first.action
-            && let Some(wrong) = wrong.get_mut(signal.index())
-        {
-            *wrong = true;
+        if moved == met {
+            return true;
         }
-        moved == met
+        for (signal, wrong) in wrong.iter_mut().enumerate() {
+            let of_signal = |met: &&Met| met.1 == signal;
+            *wrong |= !moved.iter().filter(of_signal).eq(met.iter().filter(of_signal));
+        }
+        false
     }
 
     /// What a wait or a raise is about, each slot for itself, shifted so often.
@@ -316,7 +319,7 @@ impl Pair<'_, '_> {
             Action::Wait { signal, slots, target, .. } => {
                 let one = |slot| {
                     let slot = self.fold.moved(*signal, slot, times);
-                    (event.number, 0, signal.index(), slot, (false, *target))
+                    (0, signal.index(), slot, (false, *target))
                 };
                 slots.clone().map(one).collect()
             }
@@ -327,7 +330,7 @@ impl Pair<'_, '_> {
                     Change::Add(value) => (false, i64::from(*value)),
                     Change::Set(value) => (true, i64::from(*value)),
                 };
-                vec![(event.number, rank, signal.index(), slot, change)]
+                vec![(rank, signal.index(), slot, change)]
             }
             _ => Vec::new(),
         }
@@ -410,8 +413,8 @@ impl Pair<'_, '_> {
     }
 }
 
-/// Statement, rank, array, slot, and whether it is set or what is added or waited for.
-type Met = (u32, u32, usize, u32, (bool, i64));
+/// Rank, array, slot, and whether it is set, and what it is set to, or what is added or waited for.
+type Met = (u32, usize, u32, (bool, i64));
 
 /// Whether an event is a wait, or a raise that takes no time.
 fn meets(event: &Event<'_>, at_once: bool) -> bool {
@@ -422,15 +425,16 @@ fn meets(event: &Event<'_>, at_once: bool) -> bool {
     }
 }
 
-/// The event, and those of the same statement that follow it.
+/// The event, and the waits that follow a wait, or the raises that follow a raise.
 fn batch<'p>(
     first: Event<'p>,
     rest: &mut Peekable<AgentRun<'_, 'p>>,
     at_once: bool,
 ) -> Vec<Event<'p>> {
-    let number = first.number;
+    let kind = std::mem::discriminant(&first.action);
     let mut all = vec![first];
-    let same = |event: &Event<'p>| event.number == number && meets(event, at_once);
+    let same =
+        |event: &Event<'p>| std::mem::discriminant(&event.action) == kind && meets(event, at_once);
     while let Some(event) = rest.next_if(same) {
         all.push(event);
     }

@@ -83,6 +83,8 @@ pub struct Link {
     pub copy_gap_us: Micros,
     /// What the bytes of one copy take.
     pub copy_wire: Curve<WirePoint>,
+    /// How many times longer bytes of rows take that do not follow each other in memory.
+    pub copy_rows: Curve<RowPoint>,
     /// How many times longer bytes take while the other direction is loaded as well.
     pub both_ways: Factor,
     /// A stream's write of a signal behind a copy, until it can be seen.
@@ -128,6 +130,16 @@ pub struct NarrowPoint {
     /// Columns of a tile.
     pub columns: f64,
     /// Mainloop time over tensor-core time.
+    pub factor: f64,
+}
+
+/// What rows apart cost; linear between points, constant beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowPoint {
+    /// Bytes of one row.
+    pub row_bytes: f64,
+    /// Time of a copy over that of one without gaps.
     pub factor: f64,
 }
 
@@ -179,6 +191,21 @@ impl Point for NarrowPoint {
     fn wrong(self) -> Option<String> {
         out_of("factor", "times", self.factor, 1.0, 100.0)
             .or_else(|| out_of("columns", "columns", self.columns, 1.0, 1024.0))
+    }
+}
+
+impl Point for RowPoint {
+    fn pair(self) -> (f64, f64) {
+        (self.row_bytes, self.factor)
+    }
+
+    fn fault(before: Self, after: Self) -> Option<&'static str> {
+        (after.factor > before.factor).then_some("longer rows have no larger `factor`")
+    }
+
+    fn wrong(self) -> Option<String> {
+        out_of("factor", "times", self.factor, 1.0, 100.0)
+            .or_else(|| out_of("row_bytes", "bytes", self.row_bytes, 1.0, 1e9))
     }
 }
 

@@ -34,7 +34,7 @@ pub use fold::Fold;
 pub use instant::Time;
 pub use machine::{
     ClockPoint, Compute, Count, Curve, Cycles, Factor, FlagStream, Gbps, Link, Machine,
-    MachineError, Memory, Micros, NarrowPoint, Point, WirePoint,
+    MachineError, Memory, Micros, NarrowPoint, Point, RowPoint, WirePoint,
 };
 pub use path::{Path, Segment, Stall};
 pub use record::{Actor, Kind, Lane, NONE, Op, Role, Timeline};

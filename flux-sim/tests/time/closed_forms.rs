@@ -104,6 +104,24 @@ fn a_gather_bound_by_one_copy_is_the_copies_then_a_tile() {
 }
 
 #[test]
+fn a_sliced_tail_leaves_a_slice_of_a_tile_when_the_last_byte_is_there() {
+    let schedule = cooperative(256).tail(128, 4).order(Order::TailLast(128));
+    let ag = program("ag_gemm_gelu", &schedule);
+    let report = predicted(&ag, launch(256, 256, 1024, 2, 1), &round());
+    assert_eq!(report.timeline.classes, 1);
+    // A slice has rows of 512 bytes, which take twice as long.
+    let slice = 2 * SHARD / 4;
+    let own = (2000 + SHARD / 100) * 1000 + SHARD % 100 * 10;
+    let copies = 5000 + 3 * 2000 + 4 * slice;
+    let total = own + (3000 + copies + 4 * 3000) * 1000;
+    let rest = (1000 + MAINLOOP / 4 + EPILOGUE) * 1000;
+    assert_eq!(report.total.picoseconds(), total + rest);
+    assert_eq!(nanoseconds(report.comm), copies);
+    let mainloops = report.timeline.ops.iter().filter(|op| op.kind == Kind::Mainloop);
+    assert_eq!(mainloops.count(), 1 + 4);
+}
+
+#[test]
 fn a_flag_of_its_own_stream_does_not_hold_up_the_next_copy() {
     let ag = program("ag_gemm_gelu", &cooperative(256));
     let own = ROUND.replace("\"flag_stream\": \"same\"", "\"flag_stream\": \"own\"");

@@ -9,6 +9,7 @@ use flux_sim::time::{FlagStream, Machine, Options, Peers, simulate};
 struct Row {
     m: u32,
     n: u32,
+    k: u32,
     world: u32,
     schedule: Schedule,
     /// Which stream wrote flags.
@@ -41,19 +42,22 @@ fn groups(sizes: &'static [u32]) -> Order {
     })
 }
 
-/// Rows of the first table whose schedule has neither K slices nor copies of unequal size, and
-/// those of its remarks. K is 12288 in all.
+/// Rows of the first table whose schedule is one of ours (no copies of unequal size), and those of
+/// its remarks.
 fn rows() -> Vec<Row> {
     use FlagStream::{Own, Same};
     let row = |m, n, world, schedule: Schedule, flags, fused_ms| Row {
         m,
         n,
+        k: 12288,
         world,
         schedule,
         flags,
         fused_ms,
     };
     let pp = |columns, sizes| ping_pong(columns).order(groups(sizes));
+    let sliced =
+        |columns, rows, slices| ping_pong(columns).tail(rows, slices).order(Order::TailLast(rows));
     vec![
         row(8192, 24576, 8, pp(176, &[8]), Own, 6.076),
         row(4096, 24576, 8, pp(176, &[4, 4, 8]), Own, 3.032),
@@ -65,6 +69,9 @@ fn rows() -> Vec<Row> {
         row(8192, 6144, 8, pp(176, &[8]), Own, 3.467),
         row(8192, 6144, 8, pp(176, &[4]).chunk_rows(512), Own, 3.395),
         row(8192, 6144, 8, pp(176, &[2]).chunk_rows(256), Same, 3.53),
+        row(4096, 6144, 8, sliced(112, 256, 4), Own, 1.641),
+        row(2048, 6144, 8, sliced(112, 256, 4), Own, 0.846),
+        Row { k: 8192, ..row(4096, 3584, 8, sliced(112, 512, 4), Own, 1.122) },
         // An earlier and simpler kernel: tiles of 128 x 256, whole shards, the shipped order.
         row(8192, 6144, 8, cooperative(256), Same, 3.53),
     ]
@@ -78,7 +85,7 @@ fn gathers_over_pcie_are_within_a_tenth_of_what_was_measured() {
     for row in rows() {
         machine.link.flag_stream = row.flags;
         let program = program("ag_gemm_gelu", &row.schedule);
-        let asked = launch(row.m, row.n, 12288, row.world, 132);
+        let asked = launch(row.m, row.n, row.k, row.world, 132);
         let report = simulate(&program, asked, &machine, options).expect("a prediction");
         let error = report.total.ms() / row.fused_ms - 1.0;
         println!(

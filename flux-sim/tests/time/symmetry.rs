@@ -77,6 +77,26 @@ fn every_order_and_chunk_predicts_the_same_folded_and_in_full() {
 }
 
 #[test]
+fn sliced_tails_predict_the_same_folded_and_in_full() {
+    let machine = Machine::find("h200-pcie").expect("a machine");
+    for (rows, slices, chunk) in [(128, 4, None), (64, 2, Some(64)), (1000, 3, Some(100))] {
+        let mut schedule = ping_pong(128).tail(rows, slices).order(Order::TailLast(rows));
+        if let Some(rows) = chunk {
+            schedule = schedule.chunk_rows(rows);
+        }
+        let program = program("ag_gemm_gelu", &schedule);
+        for world in [2, 4, 8] {
+            for m in [256 * world, 64 * world, 128 * world - 3] {
+                let classes = same("tail", &program, launch(m, 600, 512, world, 3), &machine);
+                let folds = m.is_multiple_of(world);
+                let least = if m == 64 * world { 2 } else { 1 };
+                assert_eq!(classes, if folds { least.min(world) } else { world }, "{rows} {m}");
+            }
+        }
+    }
+}
+
+#[test]
 fn ranks_that_differ_are_all_simulated() {
     let ragged = program("ag_gemm_gelu", &cooperative(256));
     let classes = |program: &Program, launch| Fold::of(program, launch).map(|fold| fold.classes());
