@@ -24,7 +24,7 @@ pub use outbox::{Outbox, Peers};
 use crate::definition::Image;
 use crate::error::Error;
 use crate::tensor::Element;
-use flux_runtime::{Architecture, Device, DeviceBuffer, Module, Stream};
+use flux_runtime::{Architecture, Device, DeviceBuffer, Event, Module, Stream, Timing};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -77,6 +77,12 @@ pub(crate) struct Lane {
     main: Mutex<Arc<Stream>>,
     /// Copies to peers.
     pub(crate) copy: Stream,
+    /// Signals that follow copies. On a stream of their own the link does not stand still while a
+    /// word is written; `None` where ranks are so many that they share queues, and signals go
+    /// between the copies.
+    words: Option<Stream>,
+    /// A recorded point is taken when a wait for it is enqueued, so one event serves all.
+    tick: Event,
     watches: Mutex<Vec<Arc<Watch>>>,
 }
 
@@ -87,6 +93,14 @@ impl Lane {
 
     pub(crate) fn set_main(&self, stream: Arc<Stream>) {
         *self.main.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+
+    /// The stream of a signal that follows all copies enqueued so far.
+    pub(crate) fn signals(&self) -> Result<&Stream, Error> {
+        let Some(words) = &self.words else { return Ok(&self.copy) };
+        self.copy.record(&self.tick)?;
+        words.wait(&self.tick)?;
+        Ok(words)
     }
 
     fn watches(&self) -> MutexGuard<'_, Vec<Arc<Watch>>> {
@@ -105,25 +119,34 @@ impl Gpu {
     pub(crate) fn open(ordinal: u32, ranks: u32) -> Result<Gpu, Error> {
         let device = hopper(ordinal)?;
         device.require_connections(2 * ranks)?;
-        Gpu::new(device, ranks, None)
+        let apart = device.require_connections(3 * ranks).is_ok();
+        Gpu::new(device, ranks, apart, None)
     }
 
     /// One active rank among peers that are nothing but memory.
     pub(crate) fn open_passive(ordinal: u32, peers: Peers) -> Result<Gpu, Error> {
         let device = hopper(ordinal)?;
-        // The rank's two streams and the peers' three.
-        device.require_connections(5)?;
+        // The rank's streams and the peers'.
+        device.require_connections(6)?;
         let stream = || Stream::new(&device);
         let (copies, words, rescue) = (stream()?, stream()?, stream()?);
-        Gpu::new(device, 1, Some(Passive { peers, copies, words, rescue }))
+        Gpu::new(device, 1, true, Some(Passive { peers, copies, words, rescue }))
     }
 
-    fn new(device: Arc<Device>, ranks: u32, passive: Option<Passive>) -> Result<Gpu, Error> {
+    /// Signals have a stream of their own where they stand `apart`.
+    fn new(
+        device: Arc<Device>,
+        ranks: u32,
+        apart: bool,
+        passive: Option<Passive>,
+    ) -> Result<Gpu, Error> {
         let lanes = (0..ranks)
             .map(|_| {
                 let (main, copy) = (Stream::new(&device)?, Stream::new(&device)?);
                 let main = Mutex::new(Arc::new(main));
-                Ok(Lane { main, copy, watches: Mutex::default() })
+                let words = apart.then(|| Stream::new(&device)).transpose()?;
+                let tick = Event::new(&device, Timing::Off)?;
+                Ok(Lane { main, copy, words, tick, watches: Mutex::default() })
             })
             .collect::<Result<_, Error>>()?;
         let inner = Inner {
@@ -205,7 +228,7 @@ impl Gpu {
             self.await_peers(lane, passive)?;
         }
         lane.main().synchronize(SYNCHRONIZE_LIMIT)?;
-        lane.copy.synchronize(SYNCHRONIZE_LIMIT)?;
+        lane.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
         let watches = lane.watches();
         let stalled = watches.iter().find_map(|watch| watch.take_stall());
         stalled.map_or(Ok(()), Err)

@@ -44,8 +44,8 @@ impl GpuInstance {
                         };
                         let offset = self.workspace.signal(signal) + 4 * u64::from(slot);
                         let word = self.workspace.heaps.span(rank, offset, 4)?;
-                        // The write follows the copies before it in the stream, all performed.
-                        lane.copy.write_u32(word, value)?;
+                        // The write follows the copies before it, all performed.
+                        lane.signals()?.write_u32(word, value)?;
                     }
                     Action::FenceProxyAsync
                     | Action::Mainloop { .. }

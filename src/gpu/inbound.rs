@@ -207,8 +207,12 @@ impl Plan {
         epoch: u32,
     ) -> Result<(), Error> {
         let to = write.span(workspace)?;
-        if let [value] = write.values[..] {
-            return Ok(stream.write_u32(to, value.at(epoch))?);
+        // A copy between two places of the host would make this thread wait for the stream.
+        if write.home == Home::Host || write.values.len() == 1 {
+            for (word, value) in write.values.iter().enumerate() {
+                stream.write_u32(to.part(4 * word as u64, 4)?, value.at(epoch))?;
+            }
+            return Ok(());
         }
         let words = &self.values.words()[write.prepared..];
         for (word, value) in words.iter().zip(&write.values) {

@@ -197,7 +197,7 @@ impl GpuInstance {
             main.record(&self.fork)?;
             lane.copy.wait(&self.fork)?;
             self.feed(source, member, lane, epoch, given)?;
-            lane.copy.record(&self.join)?;
+            lane.signals()?.record(&self.join)?;
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
