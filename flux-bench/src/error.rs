@@ -49,6 +49,11 @@ pub enum Error {
     /// A rank without a device.
     #[error("the rank computes on the host, where nothing is timed")]
     NoDevice,
+    /// More work than the driver takes before any of it runs.
+    #[error(
+        "the driver held the host up while a sample was enqueued: its time would be the host's"
+    )]
+    Held,
     /// No samples of something that was to be measured.
     #[error("nothing was measured: there are no rounds")]
     NoSamples,

@@ -27,7 +27,9 @@ pub mod report;
 pub mod rotation;
 pub mod sample;
 pub mod shapes;
+mod stage;
 pub mod telemetry;
 pub mod workload;
 
 pub use error::Error;
+pub use stage::tell_stages;

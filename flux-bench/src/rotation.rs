@@ -2,6 +2,7 @@
 //! neighbor) drifts for all of them.
 
 use crate::sample::Samples;
+use crate::stage::stage;
 
 /// How many rounds are measured, and how many before them are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub fn rotate<E>(rounds: Rounds, contestants: &mut [Contestant<'_, E>]) -> Resul
     let mut samples = vec![Samples::default(); contestants.len()];
     for round in 0..rounds.warm_up + rounds.measured {
         for (contestant, samples) in contestants.iter_mut().zip(&mut samples) {
+            if round == 0 {
+                stage(format_args!("first run of {}", contestant.name));
+            }
             let ms = (contestant.run)(round)?;
             if round >= rounds.warm_up {
                 samples.push(ms);

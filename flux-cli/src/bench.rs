@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use flux::Peers;
 use flux_bench::chart::Chart;
 use flux_bench::device::{
-    self, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow, ShareRow,
+    self, Costs, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow, ShareRow,
 };
 use flux_bench::kernels::Plain;
 use flux_bench::quick::{self, Operator};
@@ -12,8 +12,10 @@ use flux_bench::report::{Measured, Report};
 use flux_bench::rotation::Rounds;
 use flux_bench::shapes::{self, Dims};
 use flux_bench::workload::{self, Phase};
+use flux_sim::time::Machine;
 use half::{bf16, f16};
 use serde::Serialize;
+use serde_json::json;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,6 +33,21 @@ pub(crate) enum Bench {
     GemmRs(Fused),
     /// How much of a model's step is communication that nothing hides, before and after fusing.
     Share(Share),
+    /// Measures what copies and signals cost here, and writes a machine for `flux sim`.
+    Calibrate(Calibrate),
+}
+
+/// The machine that is measured.
+#[derive(Debug, Args)]
+pub(crate) struct Calibrate {
+    /// A machine that lends what is not measured: the costs of products and epilogues.
+    #[arg(long, default_value = "h200-pcie", value_name = "NAME|FILE.json")]
+    machine: String,
+    /// Where the peers' memory lies.
+    #[arg(long, default_value = "host")]
+    peers: Place,
+    #[command(flatten)]
+    how: How,
 }
 
 /// The layers of a model, shared among ranks.
@@ -157,6 +174,9 @@ struct How {
     /// Results alone, on ranks of the host: nothing is timed, no device is needed.
     #[arg(long)]
     quick: bool,
+    /// Tells every stage on standard error.
+    #[arg(long)]
+    verbose: bool,
     /// Writes all numbers as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -167,6 +187,9 @@ struct How {
 
 impl How {
     fn rounds(&self) -> Rounds {
+        if self.verbose {
+            flux_bench::tell_stages();
+        }
         Rounds { warm_up: self.warm_up, measured: self.rounds.max(1) }
     }
 
@@ -206,6 +229,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
         Bench::AgGemm(options) => fused(Kind::Gather, options),
         Bench::GemmRs(options) => fused(Kind::Scatter, options),
         Bench::Share(options) => share(options),
+        Bench::Calibrate(options) => calibrate(options),
     }?;
     Ok((text, ExitCode::SUCCESS))
 }
@@ -274,6 +298,45 @@ fn share(options: &Share) -> Result<String, Box<dyn Error>> {
     Ok(head(&report) + &device::share_table(&report.rows, model.layers))
 }
 
+/// The machine as JSON, to the file asked for or to standard output.
+fn calibrate(options: &Calibrate) -> Result<String, Box<dyn Error>> {
+    let machine = Machine::find(&options.machine)?;
+    let how = &options.how;
+    let costs = device::calibrate(options.peers.peers(), how.rounds())?;
+    let measured = measured(machine, &costs, &command())?;
+    let text = serde_json::to_string_pretty(&measured)? + "\n";
+    let Some(path) = &how.json else { return Ok(text) };
+    std::fs::write(path, text).map_err(|error| failed(path, &error))?;
+    Ok(format!("{costs:#?}\n"))
+}
+
+/// `machine` with what was measured in the place of what it had, each with its source.
+fn measured(machine: Machine, costs: &Costs, command: &str) -> Result<Machine, Box<dyn Error>> {
+    let mut json = serde_json::to_value(machine)?;
+    let wire = costs.copy_wire.iter().map(|(bytes, us)| json!({ "bytes": bytes, "us": us }));
+    let numbers = [
+        ("compute", "sms", json!(costs.sms)),
+        ("memory", "l2_bytes", json!(costs.l2_bytes)),
+        ("memory", "local_copy_gbps", json!(costs.local_copy_gbps)),
+        ("link", "copy_start_us", json!(costs.copy_start_us)),
+        ("link", "copy_gap_us", json!(costs.copy_gap_us)),
+        ("link", "copy_wire", json!(wire.collect::<Vec<_>>())),
+        ("link", "both_ways", json!(costs.both_ways)),
+        ("link", "flag_us", json!(costs.flag_us)),
+        ("link", "stream_wait_us", json!(costs.stream_wait_us)),
+    ];
+    for (part, name, number) in numbers {
+        json[part][name] = number;
+        json["sources"][format!("{part}.{name}")] = json!(format!("measured: {command}"));
+    }
+    // Where signals go is a choice of the runtime, not a cost.
+    json["link"]["flag_stream"] = json!("own");
+    json["sources"]["link.flag_stream"] = json!("flux runtime: signals have a stream of their own");
+    json["about"] = json!(format!("{}, copies and signals as measured", costs.device));
+    // Read as any other file: ranges are checked, and numbers without a source.
+    Ok(Machine::read("what was measured", &json.to_string())?)
+}
+
 impl Place {
     fn peers(self) -> Peers {
         match self {
@@ -290,7 +353,7 @@ impl Bench {
             Bench::Gemm(options) => (Operator::Gemm, &options.how),
             Bench::AgGemm(options) => (Operator::Gather, &options.how),
             Bench::GemmRs(options) => (Operator::Scatter, &options.how),
-            Bench::Share(_) => return None,
+            Bench::Share(_) | Bench::Calibrate(_) => return None,
         };
         let worlds: &[u32] = if operator == Operator::Gemm { &[1] } else { &[1, 2, 4, 8] };
         how.quick.then_some((operator, worlds))
@@ -334,4 +397,34 @@ fn progress(text: &str) {
 fn command() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("flux {}", arguments.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Costs, measured};
+    use flux_sim::time::Machine;
+
+    #[test]
+    fn what_is_measured_takes_the_place_of_what_was_assumed() {
+        let costs = Costs {
+            device: "a device".into(),
+            sms: 100,
+            l2_bytes: 50 << 20,
+            copy_start_us: 4.0,
+            copy_gap_us: 2.0,
+            copy_wire: vec![(1 << 20, 20.0), (1 << 26, 1200.0)],
+            both_ways: 1.05,
+            flag_us: 3.0,
+            stream_wait_us: 2.5,
+            local_copy_gbps: 2000.0,
+        };
+        let machine = |name| Machine::find(name).unwrap();
+        let found = measured(machine("h200-pcie"), &costs, "flux bench calibrate").unwrap();
+        assert_eq!(found.sms(), 100);
+        assert!(found.sources["link.flag_us"].contains("flux bench calibrate"));
+        assert_eq!(found.sources["compute.clock"], machine("h200-pcie").sources["compute.clock"]);
+        // A number that no machine has is refused, as in a file.
+        let wrong = Costs { both_ways: -1.0, ..costs };
+        assert!(measured(machine("h200-pcie"), &wrong, "flux bench calibrate").is_err());
+    }
 }

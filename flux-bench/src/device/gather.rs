@@ -7,6 +7,7 @@ use super::{LIMIT, Number};
 use crate::error::Error;
 use crate::kernels::{Fused, Plain, PlainKernel};
 use crate::shapes::Dims;
+use crate::stage::stage;
 use flux::Tensor;
 use flux_runtime::numbers::Bound;
 use std::cell::RefCell;
@@ -38,6 +39,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let Dims { m, n, k } = shape;
         let Context { rank, numbers, link, .. } = context;
         let shard = context.shard(shape)?;
+        stage(format_args!("{shape}: operands"));
         let sets = context.sets(size_of::<T>() * (n * k + m * n));
         let matrices = |rows, cols, seed: u64| {
             let each = 0..sets as u64;
@@ -53,8 +55,10 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let sent = (size_of::<T>() * shard * k * (rank.world_size() as usize - 1)) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;
         let products = Products::new(context, shape, T::ELEMENT)?;
+        stage("first launch of our product");
         // The first launches load and allocate; what peers send is known from then on.
         plain.launch(&all, &b[0], &mut c[0])?;
+        stage("first launch of the fused kernel");
         kernel.launch(&own, &b[0], &mut c[0])?;
         rank.synchronize()?;
         let boxes = Boxes::of(rank)?;
@@ -78,6 +82,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
             sink,
             boxes,
         };
+        stage("choice of cuBLASLt's algorithms");
         gather.gather_all()?;
         gather.tune()?;
         Ok(gather)
@@ -141,6 +146,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
     /// Every way of computing it against the product of all shards.
     fn check_all(&self, data: &'static str, bound: Bound) -> Result<f32, Error> {
         let link = &self.context.link;
+        stage(format_args!("results on {data}"));
         self.gather_all()?;
         let reference = span(&self.reference)?;
         self.products.reference(&link.main, span(&self.all)?, span(&self.b[0])?, reference)?;

@@ -9,6 +9,7 @@ use crate::report::{Measured, Report, Table};
 use crate::rotation::{Contestant, Rounds, rotate};
 use crate::sample::{Summary, geometric_mean};
 use crate::shapes::Dims;
+use crate::stage::stage;
 use crate::telemetry::Telemetry;
 use flux::{Rank, Tensor, World};
 use flux_runtime::blas::{Blas, Gemm, GemmShape, Sums};
@@ -117,6 +118,7 @@ impl<'r, T: Number + Plain> Bench<'r, T> {
 
     fn measure(&self, shape: Dims, rounds: Rounds) -> Result<GemmRow, Error> {
         let Dims { m, n, k } = shape;
+        stage(format_args!("{shape}: operands"));
         let bytes = (size_of::<T>() * (m * k + n * k + m * n)) as u64;
         let sets = sets(bytes, self.l2_bytes);
         let matrices = |rows, cols, seed: u64| {
@@ -141,6 +143,7 @@ impl<'r, T: Number + Plain> Bench<'r, T> {
         self.stream.synchronize(LIMIT)?;
         gemm.tune(&self.stream, span(&a[0])?, span(&b[0])?, span(&d[0])?, TUNING_RUNS, LIMIT)?;
 
+        stage("first launch of our product");
         let launches = launches(shape, bytes);
         let sample = |launch: &dyn Fn(usize) -> Result<(), Error>, round: u32, offset: usize| {
             let first = round as usize * launches as usize + offset;
@@ -165,6 +168,7 @@ impl<'r, T: Number + Plain> Bench<'r, T> {
         drop(contestants);
         self.rank.synchronize()?;
         let mut c = c.into_inner();
+        stage("results");
         let (first, rest) = c.split_at_mut(1);
         let results = (&mut first[0], &d[0], &rest[0]);
         let largest_difference =

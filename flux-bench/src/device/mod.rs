@@ -1,5 +1,6 @@
 //! Measurements on a GPU.
 
+mod calibrate;
 mod fused;
 mod fused_report;
 mod gather;
@@ -10,6 +11,7 @@ mod scatter;
 mod share;
 mod timer;
 
+pub use calibrate::{Costs, calibrate};
 pub use fused::{Kind, OverlapOptions, OverlapRow, overlap};
 pub use fused_report::{overlap_chart, overlap_table};
 pub use gemm::{GemmOptions, GemmRow, gemm, gemm_chart, gemm_table};

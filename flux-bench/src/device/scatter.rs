@@ -7,6 +7,7 @@ use super::{LIMIT, Number};
 use crate::error::Error;
 use crate::kernels::{Fused, Plain, PlainKernel};
 use crate::shapes::Dims;
+use crate::stage::stage;
 use flux::Tensor;
 use flux_runtime::numbers::Bound;
 use flux_runtime::{DeviceBuffer, Span};
@@ -46,6 +47,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         let Dims { m, n, k } = shape;
         let Context { rank, numbers, link, .. } = context;
         let shard = context.shard(shape)?;
+        stage(format_args!("{shape}: operands"));
         let sets = context.sets(size_of::<T>() * (n * k + shard * n));
         let draw = |rows, cols, seed: u64| normal(rank, numbers, &link.main, [rows, cols], seed);
         let (a, rotated) = (draw(m, k, 100)?, rank.zeros(m, k)?);
@@ -61,8 +63,10 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         let sink = Sink::new(&context.device, context.peers, sent)?;
         let inbox = DeviceBuffer::alloc(&context.device, sent)?;
         let products = Products::new(context, shape, T::ELEMENT)?;
+        stage("first launch of our product");
         // The first launches load and allocate; what peers send is known from then on.
         plain.launch(&a, &b[0], &mut full)?;
+        stage("first launch of the fused kernel");
         kernel.launch(&a, &b[0], &mut c[0])?;
         rank.synchronize()?;
         let boxes = Boxes::of(rank)?;
@@ -91,6 +95,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
             sink,
             boxes,
         };
+        stage("choice of cuBLASLt's algorithms");
         scatter.rotate()?;
         let (b, partial) = (span(&scatter.b[0])?, span(&scatter.partial)?);
         let rotated = scatter.operand()?;
@@ -168,6 +173,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
     /// Every way of computing it against product, exchange and sum.
     fn check_all(&self, data: &'static str, bound: Bound) -> Result<f32, Error> {
         let link = &self.context.link;
+        stage(format_args!("results on {data}"));
         self.rotate()?;
         let (a, b, partial) = (span(&self.rotated)?, span(&self.b[0])?, span(&self.partial)?);
         self.products.reference(&link.main, a, b, partial)?;

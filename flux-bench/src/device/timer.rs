@@ -3,9 +3,13 @@
 use super::LIMIT;
 use crate::error::Error;
 use flux_runtime::{Event, HostBuffer, Stream, Timing};
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// The host is through with enqueueing long before, unless the driver makes it wait.
+const LONGEST_HOLD: Duration = Duration::from_millis(500);
 
 /// Times work on one stream.
 ///
@@ -16,7 +20,7 @@ use std::sync::atomic::Ordering;
 pub struct Timer {
     stream: Arc<Stream>,
     gate: HostBuffer,
-    turn: Cell<u32>,
+    turn: AtomicU32,
     start: Event,
     end: Event,
 }
@@ -30,7 +34,7 @@ impl Timer {
         let device = stream.device();
         let gate = HostBuffer::alloc(device, 4)?;
         let (start, end) = (Event::new(device, Timing::On)?, Event::new(device, Timing::On)?);
-        Ok(Timer { gate, turn: Cell::new(0), start, end, stream })
+        Ok(Timer { gate, turn: AtomicU32::new(0), start, end, stream })
     }
 
     /// The stream whose work is timed.
@@ -42,21 +46,37 @@ impl Timer {
     /// wait on the host for work that the stream has yet to do.
     ///
     /// # Errors
-    /// Those of `enqueue`; work that does not end.
+    /// Those of `enqueue`; [`Error::Held`]; work that does not end.
     pub fn time(&self, enqueue: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
-        let turn = self.turn.get().wrapping_add(1);
-        self.turn.set(turn);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.stream.wait_u32(self.gate.span(), turn)?;
-        let enqueued = (|| {
-            self.stream.record(&self.start)?;
-            enqueue()?;
-            self.stream.record(&self.end)?;
-            Ok::<(), Error>(())
-        })();
-        // Opened whatever happened: a closed gate would hold the stream for ever.
-        self.gate.words()[0].store(turn, Ordering::Release);
-        enqueued?;
+        let (done, enqueued) = mpsc::channel::<()>();
+        let outcome = std::thread::scope(|scope| {
+            // The driver takes so much work for a stream that stands still and no more.
+            let watch = scope.spawn(move || {
+                let held = enqueued.recv_timeout(LONGEST_HOLD) == Err(RecvTimeoutError::Timeout);
+                if held {
+                    self.open(turn);
+                }
+                held
+            });
+            let outcome = (|| {
+                self.stream.record(&self.start)?;
+                enqueue()?;
+                Ok::<(), Error>(self.stream.record(&self.end)?)
+            })();
+            drop(done);
+            let held = watch.join().unwrap_or(true);
+            // Opened whatever happened: a closed gate would hold the stream for ever.
+            self.open(turn);
+            if held { outcome.and(Err(Error::Held)) } else { outcome }
+        });
+        outcome?;
         self.end.synchronize(LIMIT)?;
         Ok(self.end.ms_since(&self.start)?.into())
+    }
+
+    fn open(&self, turn: u32) {
+        self.gate.words()[0].store(turn, Ordering::Release);
     }
 }
