@@ -62,7 +62,7 @@ pub fn simulate(
     options: Options,
 ) -> Result<Report, Error> {
     for (what, least, most, found) in [
-        ("a world", 1, 1 << 16, launch.world),
+        ("a world", 1, 1 << 12, launch.world),
         ("CTAs", 1, 1 << 16, launch.ctas),
         ("launches", 1, 1 << 16, options.launches),
         ("M", 1, i32::MAX as u32, launch.shape.m),

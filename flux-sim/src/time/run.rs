@@ -11,6 +11,7 @@ use super::record::{Actor, Kind, Lane, NONE, Op, Role, Timeline};
 use super::signals::Raise;
 use super::slots::Slots;
 use super::{Error, Options};
+use flux_ir::Target;
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Action, Event, RankView, TileRange};
 use flux_ir::program::{AgentId, Engine, Home, Program, SignalId};
@@ -207,9 +208,32 @@ impl<'v, 'p> Run<'v, 'p> {
             self.began = at.at;
         }
         for index in rank * self.each..(rank + 1) * self.each {
-            if matches!(self.actors[index as usize].role, Role::Host | Role::Engine(_)) {
+            if self.actors[index as usize].role == Role::Host {
                 self.start(index, at);
             }
+        }
+        match self.program.target {
+            // The host feeds all copy engines through one stream, one agent behind the other.
+            Target::Sm90a => self.start_engine(rank, 0, at, false),
+            Target::Host => {
+                for index in rank * self.each..(rank + 1) * self.each {
+                    if matches!(self.actors[index as usize].role, Role::Engine(_)) {
+                        self.start(index, at);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts the first agent on copy engines from number `from` on; `copied` says whether its
+    /// stream has copied before.
+    fn start_engine(&mut self, rank: u32, from: u32, at: Moment, copied: bool) {
+        let mut own = rank * self.each..(rank + 1) * self.each;
+        let role = |index: &u32| self.actors[*index as usize].role;
+        let first = own.find(|index| matches!(role(index), Role::Engine(agent) if agent >= from));
+        if let Some(index) = first {
+            self.start(index, at);
+            self.states[index as usize].copied = copied;
         }
     }
 
@@ -342,6 +366,10 @@ impl<'v, 'p> Run<'v, 'p> {
                 self.states[exit as usize].busy_until = latest;
                 if last {
                     self.start(exit, latest);
+                }
+                if matches!(role, Role::Engine(_)) && self.program.target == Target::Sm90a {
+                    let copied = self.states[index as usize].copied;
+                    self.start_engine(rank, agent + 1, through, copied);
                 }
                 return;
             }

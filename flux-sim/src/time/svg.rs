@@ -20,7 +20,7 @@ const GAP: f64 = 8.0;
 pub fn draw(timeline: &Timeline, program: &Program, rank: u32, title: &str) -> String {
     let rank = rank % timeline.classes.max(1);
     let rows = rows(timeline, program, rank);
-    let height = TOP + rows.iter().map(|row| row.height).sum::<f64>() + 2.0 * GAP + 48.0;
+    let height = TOP + rows.iter().map(|row| row.height).sum::<f64>() + 3.0 * GAP + 48.0;
     let total = timeline.total().us().max(1e-9);
     let mut svg = String::new();
     let _ = write!(
@@ -55,16 +55,18 @@ pub fn draw(timeline: &Timeline, program: &Program, rank: u32, title: &str) -> S
 /// A row of the drawing.
 struct Row {
     name: Option<String>,
-    actor: u32,
-    /// The lane that is drawn: tensor cores and waits of a CTA, or what an engine does.
-    lane: Lane,
+    /// Whose it is; what no actor has is that of the puts of all.
+    actor: Option<u32>,
     y: f64,
     height: f64,
 }
 
 impl Row {
     fn holds(&self, op: &Op) -> bool {
-        op.actor == self.actor && op.lane == self.lane
+        match self.actor {
+            Some(actor) => op.actor == actor && op.lane != Lane::Link,
+            None => op.kind == Kind::Put,
+        }
     }
 }
 
@@ -81,8 +83,12 @@ fn rows(timeline: &Timeline, program: &Program, rank: u32) -> Vec<Row> {
         let name = (!is_cta || ctas % 8 == 0).then_some(name);
         ctas += u32::from(is_cta);
         let height = if is_cta { CTA_HEIGHT } else { ENGINE_HEIGHT };
-        rows.push(Row { name, actor, lane: Lane::Main, y, height });
+        rows.push(Row { name, actor: Some(actor), y, height });
         y += height;
+    }
+    if timeline.ops.iter().any(|op| op.kind == Kind::Put && timeline.rank(op) == rank) {
+        let (name, y) = (Some("puts".into()), y + GAP);
+        rows.push(Row { name, actor: None, y, height: ENGINE_HEIGHT });
     }
     rows
 }
@@ -92,13 +98,17 @@ fn bar(svg: &mut String, timeline: &Timeline, op: &Op, row: &Row, total: f64, cr
     let (x, end) = (at(op.start), at(op.end));
     let edge = if critical { " stroke=\"#000000\" stroke-width=\"0.7\"" } else { "" };
     let about = about(timeline, op);
+    // An epilogue may hide behind a mainloop: it takes the lower half of the row.
+    let height = row.height - 0.5;
+    let (y, height) = match op.lane {
+        Lane::Epilogue(_) => (row.y + height / 2.0, height / 2.0),
+        Lane::Main | Lane::Link => (row.y, height),
+    };
     let _ = writeln!(
         svg,
-        "<rect x=\"{x:.2}\" y=\"{:.1}\" width=\"{:.2}\" height=\"{:.1}\" fill=\"{}\"{edge}>\
+        "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{height:.2}\" fill=\"{}\"{edge}>\
          <title>{about}</title></rect>",
-        row.y,
         (end - x).max(0.2),
-        row.height - 0.5,
         color(op.kind),
     );
 }
@@ -136,8 +146,7 @@ const fn color(kind: Kind) -> &'static str {
 }
 
 fn legend(svg: &mut String) {
-    let shown = [Kind::Start, Kind::Wait, Kind::Mainloop, Kind::Copy, Kind::Signal];
-    for (index, kind) in shown.into_iter().enumerate() {
+    for (index, kind) in Kind::ALL.into_iter().enumerate() {
         let x = LEFT + 90.0 * index as f64;
         let _ = writeln!(
             svg,

@@ -104,6 +104,18 @@ fn a_gather_bound_by_one_copy_is_the_copies_then_a_tile() {
 }
 
 #[test]
+fn agents_on_copy_engines_share_one_stream() {
+    let one = program("ag_gemm_gelu", &cooperative(256)).to_string();
+    let (before, rest) = one.split_once("  agent push_a on").expect("an agent that pushes");
+    let (push, grid) = rest.split_once("  agent gemm on").expect("an agent on CTAs");
+    let two =
+        format!("{before}  agent push_a on{push}  agent push_b on{push}  agent gemm on{grid}");
+    let program: flux_ir::Program = two.parse().expect("a Program");
+    let report = predicted(&program, launch(256, 256, 1024, 2, 1), &round());
+    assert_eq!(nanoseconds(report.comm), 5000 + SHARD + 2000 + SHARD);
+}
+
+#[test]
 fn a_sliced_tail_leaves_a_slice_of_a_tile_when_the_last_byte_is_there() {
     let schedule = cooperative(256).tail(128, 4).order(Order::TailLast(128));
     let ag = program("ag_gemm_gelu", &schedule);

@@ -107,7 +107,7 @@ fn launches_that_cannot_be_predicted_are_refused_with_the_numbers() {
         simulate(&gemm, asked, &round(), Options::default()).expect_err("refused")
     };
     assert!(ask(0, 1, 1, 1, 1).to_string().contains("expected M of 1 to 2147483647, found 0"));
-    assert!(ask(1, 1, 1, 0, 1).to_string().contains("a world of 1 to 65536"));
+    assert!(ask(1, 1, 1, 0, 1).to_string().contains("a world of 1 to 4096"));
     assert!(ask(1, 1, 1, 1, 0).to_string().contains("expected CTAs of 1"));
     let huge = ask(i32::MAX as u32, i32::MAX as u32, 1, 1, 1);
     assert!(matches!(huge, Error::TooLarge { what: "tiles", .. }), "{huge}");
