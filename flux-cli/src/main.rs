@@ -12,9 +12,9 @@ mod trace;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use flux_ir::Shape;
 use flux_ir::check::Element;
 use flux_ir::eval::Launch;
+use flux_ir::{Shape, Tail};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -156,6 +156,10 @@ struct Sim {
     /// Rows that are sent, and waited for, together, in place of the schedule's own.
     #[arg(long, value_name = "ROWS")]
     chunk_rows: Option<u32>,
+    /// Rows at the end of the last shard that travel in slices of the reduction, and how many
+    /// slices, in place of the schedule's own.
+    #[arg(long, value_name = "ROWS,SLICES", value_parser = sim::tail)]
+    tail: Option<Tail>,
     /// Consecutive launches; the last is reported.
     #[arg(long, default_value_t = 1)]
     launches: u32,

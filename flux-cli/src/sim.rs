@@ -3,11 +3,11 @@
 use crate::Sim;
 use crate::show::with_order;
 use crate::source::{self, Content, Source};
-use flux_ir::Program;
 use flux_ir::check::verify;
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Engine;
+use flux_ir::{Program, Tail};
 use flux_sim::time::{
     Machine, Options, Peers, Recording, Report, Summary, Symmetry, chrome_trace, draw, simulate,
 };
@@ -95,6 +95,9 @@ impl Candidate {
                 if let Some(rows) = options.chunk_rows {
                     schedule = schedule.chunk_rows(rows);
                 }
+                if let Some(Tail { rows, slices }) = options.tail {
+                    schedule = schedule.tail(rows, slices);
+                }
                 let program = lower(&kernel, &schedule).map_err(|found| source.located(&found))?;
                 (schedule.to_string(), program, schedule.ctas)
             }
@@ -106,6 +109,14 @@ impl Candidate {
         let report = simulate(&program, launch, machine, model(options))?;
         Ok(Candidate { name, program, report })
     }
+}
+
+/// Two numbers with a comma between: rows, and slices.
+pub(crate) fn tail(text: &str) -> Result<Tail, String> {
+    let parse = |number: &str| number.trim().parse::<u32>().ok().filter(|number| *number > 0);
+    let both = text.split_once(',').and_then(|(a, b)| Some((parse(a)?, parse(b)?)));
+    let (rows, slices) = both.ok_or("expected ROWS,SLICES, as 256,4")?;
+    Ok(Tail { rows, slices })
 }
 
 /// The launch: a grid of what the machine has, and no more CTAs than tiles.

@@ -341,6 +341,27 @@ fn sim_ranks_the_schedules_of_a_kernel() {
 }
 
 #[test]
+fn sim_takes_chunks_tails_and_orders_in_place_of_the_schedules() {
+    let launch = "sim ag_gemm --machine h200-pcie --m 4096 --n 6144 --k 12288 --world 8";
+    let launch: Vec<_> = launch.split(' ').collect();
+    let total = |more: &[&str]| {
+        let output = flux(&[&launch[..], more, &["--json"]].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let figures: serde_json::Value = serde_json::from_str(&said(&output)).expect("JSON");
+        figures["total_ms"].as_f64().expect("a number")
+    };
+    let whole = total(&[]);
+    assert!(total(&["--tail", "256,4"]) < whole);
+    assert!(total(&["--chunk-rows", "16"]) > whole);
+    assert!(total(&["--by", "next_rank_first"]) > whole);
+    for wrong in ["256", "256,0", "a,4"] {
+        let output = flux(&[&launch[..], &["--tail", wrong]].concat());
+        assert!(!output.status.success());
+        assert!(said(&output).contains("expected ROWS,SLICES, as 256,4"), "{}", said(&output));
+    }
+}
+
+#[test]
 fn sim_takes_a_machine_of_ones_own_and_says_what_is_wrong_with_it() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let own = format!("{folder}/own.json");
