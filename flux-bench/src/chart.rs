@@ -16,6 +16,9 @@ const INKS: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
 ];
 
+/// Pixels at the right for the names of the bars.
+const KEY_WIDTH: u32 = 190;
+
 const FONT: &str = "Helvetica, Arial, sans-serif";
 const HEIGHT: u32 = 420;
 
@@ -61,9 +64,12 @@ impl Chart {
         let mut text = String::new();
         let width = (140 + self.groups.len() as u32 * (24 + 15 * self.bars.len() as u32)).max(560);
         {
-            let root = SVGBackend::with_string(&mut text, (width, HEIGHT)).into_drawing_area();
+            let root =
+                SVGBackend::with_string(&mut text, (width + KEY_WIDTH, HEIGHT)).into_drawing_area();
             root.fill(&WHITE).map_err(drawing)?;
-            self.draw(&root)?;
+            let (left, right) = root.split_horizontally(width);
+            self.draw(&left)?;
+            self.draw_key(&right)?;
             root.present().map_err(drawing)?;
         }
         Ok(text)
@@ -103,7 +109,7 @@ impl Chart {
             .map_err(drawing)?;
         // A group is as wide as 1; its bars share four fifths of it.
         let bar_width = 0.8 / self.bars.len().max(1) as f64;
-        for (index, name) in self.bars.iter().enumerate() {
+        for index in 0..self.bars.len() {
             let ink = INKS[index % INKS.len()];
             let left = move |group: usize| group as f64 + 0.1 + bar_width * index as f64;
             let bars = self.groups.iter().enumerate().filter_map(|(group, bars)| {
@@ -111,11 +117,7 @@ impl Chart {
                 let corners = [(left(group), 0.0), (left(group) + bar_width * 0.92, bar.value)];
                 Some(Rectangle::new(corners, ink.filled()))
             });
-            chart
-                .draw_series(bars)
-                .map_err(drawing)?
-                .label(name)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], ink.filled()));
+            chart.draw_series(bars).map_err(drawing)?;
             let whiskers = self.groups.iter().enumerate().filter_map(|(group, bars)| {
                 let [low, high] = bars.bars.get(index).copied().flatten()?.quartiles;
                 let middle = left(group) + bar_width * 0.46;
@@ -123,13 +125,10 @@ impl Chart {
             });
             chart.draw_series(whiskers).map_err(drawing)?;
         }
-        if let Some((at, name)) = &self.line {
+        if let Some((at, _)) = &self.line {
             let ends = vec![(0.0, *at), (groups, *at)];
-            chart
-                .draw_series([PathElement::new(ends, BLACK.stroke_width(1))])
-                .map_err(drawing)?
-                .label(name)
-                .legend(|(x, y)| PathElement::new(vec![(x, y), (x + 12, y)], BLACK));
+            let line = PathElement::new(ends, BLACK.stroke_width(1));
+            chart.draw_series([line]).map_err(drawing)?;
         }
         let names = self.groups.iter().enumerate().map(|(group, bars)| {
             let style = TextStyle::from((FONT, 11).into_font().transform(FontTransform::Rotate270))
@@ -138,13 +137,27 @@ impl Chart {
                 + Text::new(bars.name.clone(), (0, 6), style)
         });
         chart.draw_series(names).map_err(drawing)?;
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .label_font((FONT, 12))
-            .draw()
-            .map_err(drawing)
+        Ok(())
+    }
+
+    /// Names the bars and the line, beside the drawing so that nothing is hidden.
+    fn draw_key(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn Error>> {
+        let text = |name: &str, y: i32| {
+            let style = TextStyle::from((FONT, 12).into_font());
+            Text::new(name.to_owned(), (22, y), style.pos(Pos::new(HPos::Left, VPos::Center)))
+        };
+        let mut y = 52;
+        for (index, name) in self.bars.iter().enumerate() {
+            let ink = INKS[index % INKS.len()].filled();
+            area.draw(&Rectangle::new([(2, y - 5), (14, y + 5)], ink)).map_err(drawing)?;
+            area.draw(&text(name, y)).map_err(drawing)?;
+            y += 18;
+        }
+        if let Some((_, name)) = &self.line {
+            area.draw(&PathElement::new(vec![(2, y), (14, y)], BLACK)).map_err(drawing)?;
+            area.draw(&text(name, y)).map_err(drawing)?;
+        }
+        Ok(())
     }
 }
 
@@ -178,7 +191,7 @@ mod tests {
         {
             assert!(svg.contains(text), "{text}");
         }
-        // Three bars, the key's two, the background and the key's box.
+        // Each bar's ink once more in the key.
         let bars = |ink: &str| svg.matches(&format!("fill=\"{ink}\"")).count();
         assert_eq!(bars("#0072B2"), 2, "one bar and its key");
         assert_eq!(bars("#E69F00"), 3, "two bars and their key");

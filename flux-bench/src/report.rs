@@ -23,6 +23,8 @@ pub struct Conditions {
     pub rounds: u32,
     /// Rounds that warm up.
     pub warm_up: u32,
+    /// Pause after each run, in times of that run.
+    pub pause: f64,
 }
 
 /// All rows of a run.
@@ -128,6 +130,7 @@ mod tests {
             driver: "13.0".into(),
             rounds: 31,
             warm_up: 3,
+            pause: 1.0,
         };
         let row = (Dims::new(1, 2, 3), summary);
         let rows = vec![row];

@@ -3,20 +3,27 @@
 
 use crate::sample::Samples;
 use crate::stage::stage;
+use std::time::Duration;
+
+/// No pause is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many rounds are measured, and how many before them are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rounds {
     /// Rounds that warm up: modules load, clocks rise, caches fill as they will.
     pub warm_up: u32,
     /// Rounds that count.
     pub measured: u32,
+    /// How long nothing runs before the next run, in times of the one before: without a pause the
+    /// chip reaches its power cap, and who is measured pays for who was measured before.
+    pub pause: f64,
 }
 
 impl Default for Rounds {
-    /// 31 pairs after 3 that warm up.
+    /// 31 pairs after 3 that warm up, at work half of the time.
     fn default() -> Self {
-        Rounds { warm_up: 3, measured: 31 }
+        Rounds { warm_up: 3, measured: 31, pause: 1.0 }
     }
 }
 
@@ -59,6 +66,8 @@ pub fn rotate<E>(rounds: Rounds, contestants: &mut [Contestant<'_, E>]) -> Resul
             if round >= rounds.warm_up {
                 samples.push(ms);
             }
+            let pause = Duration::try_from_secs_f64(ms * rounds.pause / 1e3);
+            std::thread::sleep(pause.unwrap_or_default().min(LONGEST_PAUSE));
         }
     }
     Ok(samples)
@@ -69,7 +78,7 @@ mod tests {
     use super::{Contestant, Rounds, rotate};
     use std::cell::RefCell;
 
-    const ROUNDS: Rounds = Rounds { warm_up: 1, measured: 2 };
+    const ROUNDS: Rounds = Rounds { warm_up: 1, measured: 2, pause: 0.0 };
 
     #[test]
     fn contestants_take_turns_and_the_warm_up_does_not_count() {
@@ -85,6 +94,16 @@ mod tests {
         assert_eq!(*log.borrow(), "ababab");
         assert_eq!(samples[0].values(), [1.0, 2.0]);
         assert_eq!(samples[1].values(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn nothing_runs_for_as_long_as_the_run_before_took() {
+        let rounds = Rounds { pause: 2.0, ..ROUNDS };
+        let begin = std::time::Instant::now();
+        rotate(rounds, &mut [Contestant::<()>::new("a", |_| Ok(5.0))]).unwrap();
+        assert!(begin.elapsed() >= std::time::Duration::from_millis(30));
+        // A time that is none is no pause, and no panic.
+        rotate(rounds, &mut [Contestant::<()>::new("a", |_| Ok(f64::NAN))]).unwrap();
     }
 
     #[test]

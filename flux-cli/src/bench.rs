@@ -6,7 +6,7 @@ use flux_bench::chart::Chart;
 use flux_bench::device::{
     self, Costs, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow, ShareRow,
 };
-use flux_bench::kernels::Plain;
+use flux_bench::kernels::{Choice, Plain};
 use flux_bench::quick::{self, Operator};
 use flux_bench::report::{Measured, Report};
 use flux_bench::rotation::Rounds;
@@ -107,6 +107,12 @@ pub(crate) struct Fused {
     /// A shape as M,N,K: all rows, one rank's columns and reduction; may be repeated.
     #[arg(long = "shape", value_name = "M,N,K")]
     shapes: Vec<Dims>,
+    /// Which of the kernel's schedules, from 0; the library chooses where nothing is said.
+    #[arg(long)]
+    schedule: Option<usize>,
+    /// Rows of a communication chunk.
+    #[arg(long)]
+    chunk_rows: Option<u32>,
     #[command(flatten)]
     how: How,
 }
@@ -168,6 +174,9 @@ struct How {
     /// Rounds before them that warm up.
     #[arg(long, default_value_t = Rounds::default().warm_up)]
     warm_up: u32,
+    /// Pause after each run, in times of that run: 0 keeps the chip at work, and at its power cap.
+    #[arg(long, default_value_t = Rounds::default().pause)]
+    pause: f64,
     /// Milliseconds that the device rests between shapes, at least.
     #[arg(long, default_value_t = 200, value_name = "MS")]
     rest: u64,
@@ -190,7 +199,7 @@ impl How {
         if self.verbose {
             flux_bench::tell_stages();
         }
-        Rounds { warm_up: self.warm_up, measured: self.rounds.max(1) }
+        Rounds { warm_up: self.warm_up, measured: self.rounds.max(1), pause: self.pause }
     }
 
     fn rest(&self) -> Duration {
@@ -263,7 +272,8 @@ fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {
     }
     let (how, peers) = (&options.how, options.peers.peers());
     let (world, rounds, rest, command) = (options.world, how.rounds(), how.rest(), command());
-    let overlap = OverlapOptions { command, kind, world, peers, shapes, rounds, rest };
+    let choice = Choice { schedule: options.schedule, chunk_rows: options.chunk_rows };
+    let overlap = OverlapOptions { command, kind, world, peers, shapes, choice, rounds, rest };
     let report = device::overlap::<bf16>(&overlap, |row: &Measured<OverlapRow>| {
         let OverlapRow { shape, overlap, .. } = &row.row;
         progress(&format!("{shape} {:.3}", overlap.bound_ratio.median));
@@ -286,8 +296,8 @@ fn share(options: &Share) -> Result<String, Box<dyn Error>> {
     let steps = workload::layer(&model, phase, tokens, options.tp as usize)?;
     let (how, peers, world) = (&options.how, options.peers.peers(), options.tp);
     let (rounds, rest, command) = (how.rounds(), how.rest(), command());
-    let (kind, shapes) = (Kind::Gather, Vec::new());
-    let overlap = OverlapOptions { command, kind, world, peers, shapes, rounds, rest };
+    let (kind, shapes, choice) = (Kind::Gather, Vec::new(), Choice::default());
+    let overlap = OverlapOptions { command, kind, world, peers, shapes, choice, rounds, rest };
     let mut report = device::share::<bf16>(&overlap, &steps, |row: &ShareRow| {
         progress(&format!("{} {:.3}", row.step.name, row.none));
     })?;
@@ -376,14 +386,15 @@ fn quick(operator: Operator, worlds: &[u32]) -> Result<String, Box<dyn Error>> {
 fn head<R>(report: &Report<R>) -> String {
     let conditions = &report.conditions;
     format!(
-        "{}\n{} ({} multiprocessors, L2 {} MiB), driver for CUDA {}; medians of {} rounds after {}\n\n",
+        "{}\n{} ({} multiprocessors, L2 {} MiB), driver for CUDA {}; medians of {} rounds after {}, pause {}\n\n",
         report.title,
         conditions.device,
         conditions.sms,
         conditions.l2_bytes >> 20,
         conditions.driver,
         conditions.rounds,
-        conditions.warm_up
+        conditions.warm_up,
+        conditions.pause
     )
 }
 

@@ -6,7 +6,7 @@ use super::operands::sets;
 use super::scatter::Scatter;
 use super::{LIMIT, Number, Timer, conditions};
 use crate::error::Error;
-use crate::kernels::{Fused, Plain};
+use crate::kernels::{Choice, Fused, Plain};
 use crate::overlap::{Overlap, OverlapSamples};
 use crate::report::{Measured, Report};
 use crate::rotation::{Contestant, Rounds, rotate};
@@ -63,6 +63,8 @@ pub struct OverlapOptions {
     pub peers: Peers,
     /// The shapes.
     pub shapes: Vec<Dims>,
+    /// How the fused kernel runs.
+    pub choice: Choice,
     /// Rounds.
     pub rounds: Rounds,
     /// How long the device rests between shapes, at least.
@@ -92,7 +94,7 @@ pub fn overlap<T: Number + Plain + Fused>(
     let world = open(options)?;
     let ranks = world.ranks();
     let [rank] = ranks.as_slice() else { return Err(Error::NoDevice) };
-    let context = Context::new::<T>(rank, options.peers, &CHUNKS)?;
+    let context = Context::new::<T>(rank, options, &CHUNKS)?;
     let timer = Timer::new(Arc::clone(&context.link.main))?;
     let telemetry = Telemetry::open(context.device.ordinal());
     let cool = telemetry.as_ref().and_then(Telemetry::read).map_or(0, |now| now.celsius + 5);
@@ -171,19 +173,22 @@ pub(crate) struct Context<'r> {
     pub(crate) link: Link,
     /// Chunks that baselines are cut into.
     chunks: &'static [u32],
+    /// How fused kernels run.
+    pub(crate) choice: Choice,
 }
 
 impl<'r> Context<'r> {
     pub(super) fn new<T: Number>(
         rank: &'r Rank,
-        peers: Peers,
+        options: &OverlapOptions,
         chunks: &'static [u32],
     ) -> Result<Self, Error> {
+        let OverlapOptions { peers, choice, .. } = *options;
         let device = rank.device().ok_or(Error::NoDevice)?;
         let numbers = Numbers::load(&device, T::ELEMENT)?;
         let link = Link::new(rank.stream().ok_or(Error::NoDevice)?)?;
         let blas = Blas::new(&device)?;
-        Ok(Context { rank, peers, numbers, blas, link, device, chunks })
+        Ok(Context { rank, peers, numbers, blas, link, device, chunks, choice })
     }
 
     /// Rows of a shard. Baselines take equal ones.

@@ -50,7 +50,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let b = matrices(n, k, 200)?;
         let mut c = (0..sets).map(|_| rank.zeros(m, n)).collect::<Result<Vec<Tensor<T>>, _>>()?;
         let (all, d, reference) = (rank.zeros(m, k)?, rank.zeros(m, n)?, rank.zeros(m, n)?);
-        let kernel = T::gather(rank)?;
+        let kernel = T::gather(rank, context.choice)?;
         let plain = T::load(rank)?;
         let sent = (size_of::<T>() * shard * k * (rank.world_size() as usize - 1)) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;

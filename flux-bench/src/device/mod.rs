@@ -70,5 +70,6 @@ pub fn conditions(device: &Device, command: &str, rounds: Rounds) -> Conditions 
         driver: probe().map_or_else(|_| "unknown".into(), |info| info.version.to_string()),
         rounds: rounds.measured,
         warm_up: rounds.warm_up,
+        pause: rounds.pause,
     }
 }

@@ -57,7 +57,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         let mut c = (0..sets).map(|_| own()).collect::<Result<Vec<_>, _>>()?;
         let (d, reference, partial, mut full) =
             (own()?, own()?, rank.zeros(m, n)?, rank.zeros(m, n)?);
-        let kernel = T::scatter(rank)?;
+        let kernel = T::scatter(rank, context.choice)?;
         let plain = T::load(rank)?;
         let sent = (size_of::<T>() * (m - shard) * n) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;

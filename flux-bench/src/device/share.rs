@@ -54,7 +54,7 @@ pub fn share<T: Number + Plain + Fused>(
     let world = open(options)?;
     let ranks = world.ranks();
     let [rank] = ranks.as_slice() else { return Err(Error::NoDevice) };
-    let context = Context::new::<T>(rank, options.peers, &[])?;
+    let context = Context::new::<T>(rank, options, &[])?;
     let timer = Timer::new(context.link.main.clone())?;
     let mut known: HashMap<(StepKind, Dims), [f64; 4]> = HashMap::new();
     let mut gathers: HashMap<usize, f64> = HashMap::new();
