@@ -109,24 +109,24 @@ impl Overlap {
     }
 
     /// Exposed communication of the fused operator, milliseconds: fused time − best product.
-    pub fn ect(&self) -> f64 {
+    pub fn exposed(&self) -> f64 {
         self.fused.median - self.product()
     }
 
     /// Exposed communication without overlap, milliseconds.
-    pub fn ect_none(&self) -> f64 {
+    pub fn exposed_none(&self) -> f64 {
         self.none.median - self.product()
     }
 
     /// 1 − ECT(fused) / ECT(no overlap): 1 hides all that could be hidden, 0 nothing. A
     /// communication longer than the product leaves less than 1 to reach.
     pub fn efficiency(&self) -> f64 {
-        1.0 - self.ect() / self.ect_none()
+        1.0 - self.exposed() / self.exposed_none()
     }
 
     /// The efficiency of an operator that takes no longer than the bound.
     pub fn most_efficiency(&self) -> f64 {
-        1.0 - (self.bound() - self.product()) / self.ect_none()
+        1.0 - (self.bound() - self.product()) / self.exposed_none()
     }
 
     /// The chunked overlap with the least time.
@@ -177,8 +177,8 @@ mod tests {
         let row = row();
         close(row.bound(), 3.201);
         close(row.bound_ratio.median, 1.0153);
-        close(row.ect(), 1.751);
-        close(row.ect_none(), 3.203);
+        close(row.exposed(), 1.751);
+        close(row.exposed_none(), 3.203);
         close(row.efficiency(), 1.0 - 1.751 / 3.203);
         close(row.most_efficiency(), 1.0 - 1.702 / 3.203);
         assert_eq!(row.best_chunked().unwrap().chunks, 32);

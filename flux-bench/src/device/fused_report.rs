@@ -46,7 +46,7 @@ pub fn overlap_table(rows: &[Measured<OverlapRow>]) -> String {
             chunked,
             ms(&overlap.fused),
             format!("{:.1}", 50.0 * overlap.fused.spread()),
-            format!("{:.3}", overlap.ect()),
+            format!("{:.3}", overlap.exposed()),
             format!("{:.2}", overlap.efficiency()),
             format!("{:.2}", overlap.most_efficiency()),
             format!("{:.3}", overlap.bound_ratio.median),
