@@ -1,7 +1,7 @@
 //! A CTA: a producer that waits and loads ahead, tensor cores, and one or two consumers whose
 //! epilogues may hide behind the other's mainloop.
 
-use super::actor::Moment;
+use super::actor::{Moment, State};
 use super::cost::extent;
 use super::instant::Time;
 use super::network::{Carrier, Transfer};
@@ -85,6 +85,12 @@ impl<'p> Run<'_, 'p> {
             | Action::Copy { .. } => {}
         }
         Step::Done
+    }
+
+    /// The consumer that an event's tile belongs to: ping-pong consumers take turns.
+    pub(super) fn lane_of(&self, state: &State<'_, '_>, event: &Event<'_>) -> usize {
+        let turns = self.program.consumers == Consumers::PingPong && state.tile != event.tile;
+        if turns { state.lane ^ 1 } else { state.lane }
     }
 
     fn lane(&self, index: u32) -> Moment {
@@ -173,7 +179,7 @@ impl<'p> Run<'_, 'p> {
 
     /// One product of a tile: all that its operands bring of the reduction.
     fn product(&mut self, index: u32, event: &Event<'p>, a: &Region, b: &Region) {
-        let ping_pong = self.program.consumers == Consumers::PingPong;
+        let lane = self.lane_of(&self.states[index as usize], event);
         let state = &mut self.states[index as usize];
         let mut tensor = state.busy_until;
         if state.tile != event.tile {
@@ -182,9 +188,7 @@ impl<'p> Run<'_, 'p> {
                 tensor.at = tensor.at + turn;
             }
             state.tile = event.tile.clone();
-            if ping_pong {
-                state.lane ^= 1;
-            }
+            state.lane = lane;
         }
         let (free, operands) = (tensor.max(state.lanes[state.lane]), state.operands);
         let mut start = free;

@@ -342,7 +342,12 @@ impl<'v, 'p> Run<'v, 'p> {
                 Action::Store { .. } | Action::Signal { .. } | Action::Sum { .. } => {
                     state.lanes[state.lane].at
                 }
-                _ => Time::ZERO,
+                // Loads of all CTAs share device memory.
+                Action::Mainloop { .. } => {
+                    let lane = self.lane_of(state, event);
+                    state.busy_until.max(state.lanes[lane]).max(state.operands).at
+                }
+                Action::Wait { .. } | Action::FenceProxyAsync | Action::Copy { .. } => Time::ZERO,
             },
         }
     }

@@ -134,6 +134,17 @@ fn a_sliced_tail_leaves_a_slice_of_a_tile_when_the_last_byte_is_there() {
 }
 
 #[test]
+fn slices_cost_products_alone_nothing() {
+    let machine = Machine::find("h200-pcie").expect("a machine");
+    let whole = ping_pong(192).order(Order::TailLast(384));
+    let shape = launch(8192, 6144, 12288, 8, 128);
+    let gemm = |schedule| predicted(&program("ag_gemm_gelu", schedule), shape, &machine).gemm;
+    let (whole, sliced) = (gemm(&whole), gemm(&whole.clone().tail(384, 4)));
+    // The clock falls a little while a tile is computed, which slices follow.
+    assert!(sliced.us() < 1.001 * whole.us(), "{sliced} and {whole}");
+}
+
+#[test]
 fn a_flag_of_its_own_stream_does_not_hold_up_the_next_copy() {
     let ag = program("ag_gemm_gelu", &cooperative(256));
     let own = ROUND.replace("\"flag_stream\": \"same\"", "\"flag_stream\": \"own\"");
