@@ -190,3 +190,49 @@ pub(crate) fn fit(dim: &str, value: u64) -> Result<u32, Error> {
         _ => Err(Error::TooLarge { dim: dim.into(), value }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Extents, among_passive, shape};
+    use flux_ir::Shape;
+    use flux_ir::lower::usage;
+
+    /// The ranks of a world whose rank 0 has tensors of these extents, and the shape they make.
+    fn world(definition: &crate::Definition, own: Extents, world: u32) -> (Vec<Extents>, Shape) {
+        let kernel = definition.kernel().unwrap();
+        let usage = usage::infer(&kernel).unwrap();
+        let ranks = among_passive(&kernel, &usage, &own, world);
+        let shape = shape(&kernel, &usage, &ranks).unwrap();
+        (ranks, shape)
+    }
+
+    #[test]
+    fn passive_peers_have_the_shards_that_are_left() {
+        let gather = crate::kernels::ag_gemm::definition();
+        let (ranks, shape) = world(gather, vec![[3, 8], [16, 8], [10, 16]], 4);
+        assert_eq!(shape, Shape { m: 10, n: 16, k: 8 });
+        let rows: Vec<u32> = ranks.iter().map(|extents| extents[0][0]).collect();
+        assert_eq!(rows, [3, 3, 3, 1]);
+        assert!(ranks.iter().all(|extents| extents[1..] == [[16, 8], [10, 16]]));
+        let scatter = crate::kernels::gemm_rs_bias_residual::definition();
+        let own = vec![[2, 8], [16, 8], [1, 16], [1, 16], [1, 16]];
+        let (ranks, shape) = world(scatter, own, 4);
+        assert_eq!(shape, Shape { m: 2, n: 16, k: 8 });
+        let rows: Vec<u32> = ranks.iter().map(|extents| extents[3][0]).collect();
+        assert_eq!(rows, [1, 1, 0, 0], "fewer rows than ranks");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_as_among_real_ranks() {
+        let kernel = crate::kernels::ag_gemm::definition().kernel().unwrap();
+        let usage = usage::infer(&kernel).unwrap();
+        // K of one operand is 8, of the other 9.
+        let own = vec![[3, 8], [16, 9], [10, 16]];
+        let ranks = among_passive(&kernel, &usage, &own, 4);
+        let error = shape(&kernel, &usage, &ranks).unwrap_err().to_string();
+        assert_eq!(error, "`a` has k = 8 (rank 0), `b` has k = 9 (rank 0)");
+        // A shard of the wrong length.
+        let ranks = among_passive(&kernel, &usage, &vec![[4, 8], [16, 8], [10, 16]], 4);
+        assert!(shape(&kernel, &usage, &ranks).is_err());
+    }
+}

@@ -407,8 +407,9 @@ impl Rank {
         Ok(())
     }
 
-    /// What passive peers send to this rank in every launch of the kernel and shape that it
-    /// prepared last; none among real ranks.
+    /// What passive peers send to this rank, one box for each of them and each tensor they fill: of
+    /// the kernel and shape whose first launch came last, and none before that or among real
+    /// ranks.
     pub fn outboxes(&self) -> Vec<Outbox> {
         match &self.shared.backend {
             Backend::Host { .. } => Vec::new(),

@@ -6,7 +6,8 @@ use super::*;
 fn a_world_has_1_to_64_ranks() {
     for ranks in [0, 65, u32::MAX] {
         let says = format!("a world has 1 to 64 ranks, found {ranks}");
-        for world in [World::host(ranks), World::virtual_ranks(0, ranks)] {
+        let passive = World::passive(0, ranks, flux::Peers::Host);
+        for world in [World::host(ranks), World::virtual_ranks(0, ranks), passive] {
             assert_eq!(world.expect_err("no such world").to_string(), says);
         }
     }
