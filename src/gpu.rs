@@ -9,6 +9,7 @@
 //! is played by copy engines.
 
 mod arguments;
+mod arrival;
 mod choose;
 mod feed;
 mod inbound;

@@ -25,7 +25,8 @@ impl Gpu {
         let mut best: Option<(u64, usize, Launch)> = None;
         for (index, member) in source.family.iter().enumerate() {
             let launch = Launch { shape, world, ctas: self.ctas(member, shape)? };
-            let cycles = cycles(member.verified.program(), launch);
+            let product = cycles(member.verified.program(), launch);
+            let cycles = self.link().cycles(member, launch, product);
             if best.as_ref().is_none_or(|(least, ..)| cycles < *least) {
                 best = Some((cycles, index, launch));
             }
