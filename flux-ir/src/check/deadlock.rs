@@ -4,8 +4,8 @@
 //! that all of it together could not end has no signal; otherwise agents wait for each other,
 //! and following who would raise what is waited for leads around a cycle.
 
-use super::machine::{self, Machine};
-use super::trace::{Act, Actor};
+use super::machine::{self, Played};
+use super::trace::{Act, Actor, ActorTrace, Layout};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::program::Stmt;
 use crate::span::Span;
@@ -63,33 +63,42 @@ impl Raises<'_> {
     }
 }
 
-/// The broken rules of a stuck machine, each with the wait that breaks it.
-pub(super) fn explain<'p>(machine: &Machine<'_, 'p>) -> Vec<(&'p Stmt, Diagnostic)> {
-    let stuck: Vec<u32> = (0..machine.layout.actors.len() as u32)
-        .filter(|&actor| machine.cursors[actor as usize].blocked.is_some())
-        .collect();
-    let rest = rest(machine, &stuck);
-    let starved: Vec<_> =
-        stuck.iter().filter_map(|&actor| starved(machine, &rest, actor)).collect();
+/// A run that got stuck.
+#[derive(Clone, Copy)]
+struct Stuck<'a, 'p> {
+    layout: &'a Layout<'p>,
+    traces: &'a [ActorTrace],
+    played: &'a Played,
+}
+
+/// The broken rules of a run that got stuck, each with the wait that breaks it.
+pub(super) fn explain<'p>(
+    layout: &Layout<'p>,
+    traces: &[ActorTrace],
+    played: &Played,
+) -> Vec<(&'p Stmt, Diagnostic)> {
+    let (stuck, run) = (played.stuck(), &Stuck { layout, traces, played });
+    let rest = rest(run, &stuck);
+    let starved: Vec<_> = stuck.iter().filter_map(|&actor| starved(run, &rest, actor)).collect();
     if !starved.is_empty() {
         return starved;
     }
-    stuck.first().map(|&actor| cycle(machine, &rest, actor)).into_iter().collect()
+    stuck.first().map(|&actor| cycle(run, &rest, actor)).into_iter().collect()
 }
 
-/// Collects everything the stuck machine has left.
-fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[u32]) -> Rest<'p> {
-    let (layout, mut rest) = (machine.layout, Rest::default());
+/// Collects everything the stuck run has left.
+fn rest<'p>(run: &Stuck<'_, 'p>, stuck: &[u32]) -> Rest<'p> {
+    let (layout, mut rest) = (run.layout, Rest::default());
     for rank in 0..layout.launch.world {
         let of_rank = layout.of_rank(rank);
         let Some(&first) = stuck.iter().find(|actor| of_rank.contains(actor)) else { continue };
-        let epoch = machine.ranks[rank as usize].epoch;
+        let epoch = run.played.ranks[rank as usize].epoch;
         for actor in of_rank {
             let Actor { agent, cta, exit, .. } = layout.actor(actor);
             let bodies = layout.bodies(exit);
-            let now = if machine.cursors[actor as usize].blocked.is_some() {
+            let now = if run.played.cursors[actor as usize].blocked.is_some() {
                 Behind::Actor(actor)
-            } else if machine.is_to_start(rank, agent) {
+            } else if run.played.is_to_start(rank, agent) {
                 Behind::Start(first)
             } else {
                 match stuck.iter().find(|actor| bodies.contains(actor)) {
@@ -97,7 +106,7 @@ fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[u32]) -> Rest<'p> {
                     _ => Behind::Launch(first),
                 }
             };
-            collect(machine, actor, epoch, now, first, &mut rest);
+            collect(run, actor, epoch, now, first, &mut rest);
         }
     }
     rest
@@ -105,20 +114,20 @@ fn rest<'p>(machine: &Machine<'_, 'p>, stuck: &[u32]) -> Rest<'p> {
 
 /// Adds the raises an actor has left; `now` is what those of the launch at hand stand behind.
 fn collect<'p>(
-    machine: &Machine<'_, 'p>,
+    run: &Stuck<'_, 'p>,
     actor: u32,
     epoch: u32,
     now: Behind,
     first: u32,
     rest: &mut Rest<'p>,
 ) {
-    let (trace, next) = (&machine.traces[actor as usize], machine.cursors[actor as usize].next);
-    for launch in epoch..=machine.layout.epochs {
+    let (trace, next) = (&run.traces[actor as usize], run.played.cursors[actor as usize].next);
+    for launch in epoch..=run.layout.epochs {
         let behind = if launch == epoch { now } else { Behind::Launch(first) };
         let steps = trace.launch(launch);
         for step in &trace.steps[steps.start.max(next as usize).min(steps.end)..steps.end] {
             let Act::Raise { slot, sets, value } = step.act else { continue };
-            let stmt = machine.layout.stmt(*step);
+            let stmt = run.layout.stmt(*step);
             let raises = rest.entry(slot).or_insert(Raises { all: Vec::new(), stmt, behind });
             raises.all.push((launch, sets, value));
         }
@@ -126,22 +135,18 @@ fn collect<'p>(
 }
 
 /// The statement an actor waits at.
-fn wait_of<'p>(machine: &Machine<'_, 'p>, actor: u32) -> &'p Stmt {
-    let next = machine.cursors[actor as usize].next;
-    machine.layout.stmt(machine.traces[actor as usize].steps[next as usize])
+fn wait_of<'p>(run: &Stuck<'_, 'p>, actor: u32) -> &'p Stmt {
+    let next = run.played.cursors[actor as usize].next;
+    run.layout.stmt(run.traces[actor as usize].steps[next as usize])
 }
 
 /// The wait of an actor, if nothing left could end it.
-fn starved<'p>(
-    machine: &Machine<'_, 'p>,
-    rest: &Rest<'p>,
-    actor: u32,
-) -> Option<(&'p Stmt, Diagnostic)> {
-    let layout = machine.layout;
-    let blocked = machine.cursors[actor as usize].blocked?;
+fn starved<'p>(run: &Stuck<'_, 'p>, rest: &Rest<'p>, actor: u32) -> Option<(&'p Stmt, Diagnostic)> {
+    let layout = run.layout;
+    let blocked = run.played.cursors[actor as usize].blocked?;
     let (_, signal, _) = layout.place_of_slot(blocked.slot);
-    let seen = machine.slots[blocked.slot as usize];
-    let epoch = machine.ranks[layout.actor(actor).rank as usize].epoch;
+    let seen = run.played.slots[blocked.slot as usize];
+    let epoch = run.played.ranks[layout.actor(actor).rank as usize].epoch;
     let raised = rest.get(&blocked.slot).map_or(seen, |raises| raises.reached(seen, epoch));
     if i64::from(raised) >= blocked.target.into() {
         return None;
@@ -152,9 +157,9 @@ fn starved<'p>(
         layout.slot_name(blocked.slot),
         blocked.target
     );
-    let stmt = wait_of(machine, actor);
+    let stmt = wait_of(run, actor);
     let mut diagnostic = Diagnostic::new(Rule::WaitWithoutSignal, stmt.span, message)
-        .note(Span::UNKNOWN, moment(machine, actor));
+        .note(Span::UNKNOWN, moment(run, actor));
     let raises = super::raises(layout.program, signal);
     for (stmt, _) in raises.iter().take(NOTES) {
         diagnostic = diagnostic.note(stmt.span, "the array is raised here");
@@ -168,15 +173,15 @@ fn starved<'p>(
 }
 
 /// The cycle that an actor's wait leads to.
-fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: u32) -> (&'p Stmt, Diagnostic) {
-    let layout = machine.layout;
+fn cycle<'p>(run: &Stuck<'_, 'p>, rest: &Rest<'p>, from: u32) -> (&'p Stmt, Diagnostic) {
+    let layout = run.layout;
     let mut path: Vec<(u32, Option<(Behind, &'p Stmt)>)> = Vec::new();
     let mut next = from;
     let begin = loop {
         if let Some(begin) = path.iter().position(|&(actor, _)| actor == next) {
             break begin;
         }
-        let blocked = machine.cursors[next as usize].blocked;
+        let blocked = run.played.cursors[next as usize].blocked;
         let raise = blocked.and_then(|blocked| rest.get(&blocked.slot));
         path.push((next, raise.map(|raises| (raises.behind, raises.stmt))));
         match raise {
@@ -186,14 +191,14 @@ fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: u32) -> (&'p Stmt
     };
     let cycle = &path[begin..];
     let (first, _) = cycle[0];
-    let stmt = wait_of(machine, first);
-    let message = format!("{}, and the raise waits for this", wait_sentence(machine, first));
-    let mut diagnostic = Diagnostic::new(Rule::Deadlock, stmt.span, message)
-        .note(Span::UNKNOWN, moment(machine, first));
+    let stmt = wait_of(run, first);
+    let message = format!("{}, and the raise waits for this", wait_sentence(run, first));
+    let mut diagnostic =
+        Diagnostic::new(Rule::Deadlock, stmt.span, message).note(Span::UNKNOWN, moment(run, first));
     for &(actor, raise) in cycle.iter().take(NOTES) {
         if actor != first {
-            let wait = wait_of(machine, actor);
-            diagnostic = diagnostic.note(wait.span, wait_sentence(machine, actor));
+            let wait = wait_of(run, actor);
+            diagnostic = diagnostic.note(wait.span, wait_sentence(run, actor));
         }
         if let Some((behind, stmt)) = raise {
             let name = layout.name(behind.actor());
@@ -217,15 +222,15 @@ fn cycle<'p>(machine: &Machine<'_, 'p>, rest: &Rest<'p>, from: u32) -> (&'p Stmt
 }
 
 /// `rank 0, cta 1 of gemm waits for %x[3] >= 8 and sees 0`.
-fn wait_sentence(machine: &Machine<'_, '_>, actor: u32) -> String {
-    let name = machine.layout.name(actor);
-    let Some(blocked) = machine.cursors[actor as usize].blocked else { return name };
+fn wait_sentence(run: &Stuck<'_, '_>, actor: u32) -> String {
+    let name = run.layout.name(actor);
+    let Some(blocked) = run.played.cursors[actor as usize].blocked else { return name };
     let (slot, seen) =
-        (machine.layout.slot_name(blocked.slot), machine.slots[blocked.slot as usize]);
+        (run.layout.slot_name(blocked.slot), run.played.slots[blocked.slot as usize]);
     format!("{name} waits for `{slot}` >= {} and sees {seen}", blocked.target)
 }
 
-fn moment(machine: &Machine<'_, '_>, actor: u32) -> String {
-    let rank = machine.layout.actor(actor).rank as usize;
-    machine::moment(machine.layout, machine.ranks[rank].epoch)
+fn moment(run: &Stuck<'_, '_>, actor: u32) -> String {
+    let rank = run.layout.actor(actor).rank as usize;
+    machine::moment(run.layout, run.played.ranks[rank].epoch)
 }

@@ -15,7 +15,6 @@
 //! | module | gives |
 //! |---|---|
 //! | `stage` | the launch, walked and run; its steps in words |
-//! | `replay` | a run as far as one likes, and where it gets stuck |
 //! | `order` | shortest paths of raises and waits between two steps |
 //! | `element`, `output` | the argument for one element |
 //! | `race`, `signal` | the run that shows a race; the steps that show a signal that is wrong |
@@ -29,7 +28,6 @@ mod order;
 mod output;
 mod picture;
 mod race;
-mod replay;
 mod signal;
 mod stage;
 mod stuck;

@@ -3,11 +3,10 @@
 use super::counters::Counters;
 use super::epochs::{self, EPOCH_LIMIT, Uniform};
 use super::happens::{History, Scene};
-use super::machine::Machine;
 use super::memory::Memory;
 use super::regions::Regions;
 use super::trace::Layout;
-use super::{Findings, WORLD_LIMIT, arithmetic, effects, memory, races, scopes, wrap};
+use super::{Findings, WORLD_LIMIT, arithmetic, effects, machine, memory, races, scopes, wrap};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
@@ -103,7 +102,7 @@ fn decide(
     let (traces, rects) = memory::join(traces);
     let alike_after = if uniform.is_some() { 1 } else { plan.period };
     epochs::lag(&layout, &traces, alike_after, found);
-    let Some(run) = Machine::new(&layout, &traces, found).run() else { return Outcome::Decided };
+    let Some(run) = machine::run(&layout, &traces, found) else { return Outcome::Decided };
     let history = History::new(layout.slot_count(), &run.raises);
     let mut drift = Findings::default();
     epochs::drift(&layout, &traces, &history, alike_after, &mut drift);

@@ -168,7 +168,7 @@ impl<'p> Stage<'p> {
         if let Some(rank) = query.rank.filter(|&rank| rank >= world) {
             return Err(outside("rank", 0, world - 1, rank));
         }
-        if !self.replay.stuck().is_empty() {
+        if !self.played.stuck().is_empty() {
             return Err(QueryError::Stuck);
         }
         if let Some(element) = &query.element {

@@ -324,10 +324,10 @@ struct Artist<'a, 'p> {
 impl Artist<'_, '_> {
     fn all(&mut self, red: &FxHashSet<(u32, u32)>) {
         let stage = self.stage;
-        for &(actor, stamp) in &stage.replay.order {
+        for &(actor, stamp) in &stage.played.order {
             self.upto(actor, stamp + 1);
         }
-        let stuck = stage.replay.stuck();
+        let stuck = stage.played.stuck();
         if stuck.is_empty() {
             for epoch in 1..=stage.layout.epochs {
                 for actor in 0..stage.traces.len() as u32 {
@@ -337,7 +337,7 @@ impl Artist<'_, '_> {
             return;
         }
         for &actor in &stuck {
-            let stamp = stage.replay.places[actor as usize].next + 1;
+            let stamp = stage.played.cursors[actor as usize].next + 1;
             self.upto(actor, stamp + 1);
         }
         // What is at fault and not reached.

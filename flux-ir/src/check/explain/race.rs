@@ -5,10 +5,10 @@
 //! launches. A race is a pair of accesses of which neither needs the other; so a run of what the
 //! one needs, in which the other has not happened, is a possible one.
 
+use super::super::machine::{Play, Start, play};
 use super::super::memory::Access;
 use super::super::trace::{Act, Proxy};
 use super::order::{Past, Place};
-use super::replay::{Start, replay};
 use super::stage::Stage;
 use super::table::Table;
 use crate::diagnostic::Rule;
@@ -45,7 +45,7 @@ impl<'p> Stage<'p> {
             Rule::Deadlock => self.cycle(),
             Rule::WaitWithoutSignal => self.starved(number),
             Rule::SignalNotMonotone => self.raises(number),
-            _ if !self.replay.stuck().is_empty() => None,
+            _ if !self.played.stuck().is_empty() => None,
             Rule::ReadBeforeArrival => self.shortest(self.early_reads(number)),
             Rule::OverwriteBeforeRead => self.shortest(self.overwrites(number)),
             Rule::UnorderedWrites => self.shortest(self.unordered(number)),
@@ -82,7 +82,9 @@ impl<'p> Stage<'p> {
     /// Runs what the later step of a race needs.
     fn exhibit(&self, race: Race) -> Shown {
         let past = Past::all(&self.scene(), [race.later]);
-        let run = replay(&self.layout, &self.traces, Start::Together, Some(&past.issued));
+        let limits = Some(past.issued.as_slice());
+        let how = Play { start: Start::Together, limits, recorded: true };
+        let run = play(&self.layout, &self.traces, how);
         let mut used = rustc_hash::FxHashSet::default();
         for &(actor, stamp) in &run.order {
             let Act::Wait { slot, len, target } = self.step(actor, stamp).act else { continue };
@@ -346,7 +348,7 @@ impl<'p> Stage<'p> {
     pub(super) fn stand_ins(&self, number: u32) -> Vec<Race> {
         let counters = self.counters();
         let (mut races, mut cost) = (Vec::new(), 0);
-        for raise in &self.replay.run.raises {
+        for raise in &self.played.run.raises {
             let step = self.step(raise.actor, raise.stamp);
             let Some(counter) = counters.of(raise.slot).filter(|_| step.number == number) else {
                 continue;

@@ -218,7 +218,7 @@ impl Stage<'_> {
                 falls_short || raise.actor != all[0].actor
             })
         };
-        let raises = self.replay.run.raises.iter().filter(of);
+        let raises = self.played.run.raises.iter().filter(of);
         let raise = raises.into_iter().find(|raise| by_actor(raise.slot))?;
         let (mut rows, mut value) = (Vec::new(), 0);
         let mut steps = Vec::new();

@@ -4,13 +4,12 @@ use super::super::counters::Counters;
 use super::super::effects;
 use super::super::epochs::{self, EPOCH_LIMIT, Uniform};
 use super::super::happens::{History, Scene};
-use super::super::machine::Raise;
+use super::super::machine::{Play, Played, Raise, Start, play};
 use super::super::memory::{self, Access, Memory};
 use super::super::regions::Regions;
 use super::super::trace::{Act, Actor, ActorTrace, Layout, Proxy, Step};
 use super::super::{Findings, wrap};
 use super::order::{Edge, Place};
-use super::replay::{Replay, Start, replay};
 use super::table::Row;
 use crate::arena::Handle;
 use crate::eval::{Launch, RankView, Region};
@@ -24,7 +23,7 @@ pub(super) struct Stage<'p> {
     pub(super) traces: Vec<ActorTrace>,
     pub(super) history: History,
     pub(super) memory: Memory,
-    pub(super) replay: Replay,
+    pub(super) played: Played,
     /// By buffer: the extents of its planes.
     planes: Vec<Vec<u32>>,
 }
@@ -49,16 +48,17 @@ impl<'p> Stage<'p> {
             .map(|rank| effects::walk(&layout, &regions, uniform.as_ref(), rank, &mut faults))
             .collect();
         let (traces, rects) = memory::join(ranks);
-        let replay = replay(&layout, &traces, Start::OfTarget, None);
-        let history = History::new(layout.slot_count(), &replay.run.raises);
-        let memory = Memory::new(&layout, &traces, rects, &replay.run);
+        let how = Play { start: Start::OfTarget, limits: None, recorded: true };
+        let played = play(&layout, &traces, how);
+        let history = History::new(layout.slot_count(), &played.run.raises);
+        let memory = Memory::new(&layout, &traces, rects, &played.run);
         let extents = |planes: &Vec<_>| {
             let extent = |expr| views[0].constant(expr).clamp(0, u32::MAX.into()) as u32;
             planes.iter().map(extent).collect()
         };
         let planes = program.buffers.values().map(|buffer| extents(&buffer.planes)).collect();
         drop(regions);
-        Ok(Stage { layout, traces, history, memory, replay, planes })
+        Ok(Stage { layout, traces, history, memory, played, planes })
     }
 
     pub(super) fn scene(&self) -> Scene<'_, 'p> {

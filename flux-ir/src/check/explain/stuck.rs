@@ -1,6 +1,7 @@
 //! Why a run got stuck: the shortest cycle of actors that wait for each other, or all raises that
 //! a wait which never ends could count on.
 
+use super::super::machine::Blocked;
 use super::super::trace::{Act, Actor};
 use super::stage::Stage;
 use super::table::{Row, Table};
@@ -35,7 +36,7 @@ enum Why {
 impl Stage<'_> {
     /// The shortest cycle of a run that is stuck.
     pub(super) fn cycle(&self) -> Option<(Table, Vec<(u32, u32)>)> {
-        let stuck = self.replay.stuck();
+        let stuck = self.played.stuck();
         let ahead = self.ahead(&stuck);
         let mut cycle: Option<Vec<(u32, Ahead)>> = None;
         for &actor in stuck.iter().take(MOST_STARTS) {
@@ -80,11 +81,11 @@ impl Stage<'_> {
 
     /// The row of the wait an actor is stuck at, and its stamp.
     fn blocked_row(&self, actor: u32) -> (Row, u32) {
-        let place = self.replay.places[actor as usize];
+        let place = self.played.cursors[actor as usize];
         let stamp = place.next + 1;
         let note = match place.blocked {
-            Some((slot, target)) => {
-                let seen = self.replay.slots[slot as usize];
+            Some(Blocked { slot, target }) => {
+                let seen = self.played.slots[slot as usize];
                 format!("stuck: {} is {seen}, wants {target}", self.layout.slot_name(slot))
             }
             None => String::new(),
@@ -131,9 +132,9 @@ impl Stage<'_> {
         actor: u32,
         pending: &'a FxHashMap<u32, Vec<Ahead>>,
     ) -> impl Iterator<Item = &'a Ahead> + use<'a> {
-        let slot = self.replay.places[actor as usize].blocked.map(|(slot, _)| slot);
+        let slot = self.played.cursors[actor as usize].blocked.map(|blocked| blocked.slot);
         let ahead = slot.and_then(|slot| pending.get(&slot)).map_or(&[][..], Vec::as_slice);
-        let epoch = self.replay.ranks[self.layout.actor(actor).rank as usize].epoch;
+        let epoch = self.played.ranks[self.layout.actor(actor).rank as usize].epoch;
         let any = ahead.iter().any(|ahead| ahead.epoch <= epoch);
         ahead.iter().filter(move |ahead| !any || ahead.epoch <= epoch)
     }
@@ -141,13 +142,13 @@ impl Stage<'_> {
     /// By slot: the first raise of each actor that has not happened, once for each stuck actor it
     /// stands behind.
     fn ahead(&self, stuck: &[u32]) -> FxHashMap<u32, Vec<Ahead>> {
-        let slots = stuck.iter().filter_map(|&actor| self.replay.places[actor as usize].blocked);
+        let slots = stuck.iter().filter_map(|&actor| self.played.cursors[actor as usize].blocked);
         let mut found: FxHashMap<u32, Vec<Ahead>> =
-            slots.map(|(slot, _)| (slot, Vec::new())).collect();
+            slots.map(|blocked| (blocked.slot, Vec::new())).collect();
         for (actor, trace) in (0..).zip(&self.traces) {
             let Actor { rank, agent, cta, exit, .. } = self.layout.actor(actor);
             let (place, now) =
-                (self.replay.places[actor as usize], &self.replay.ranks[rank as usize]);
+                (self.played.cursors[actor as usize], &self.played.ranks[rank as usize]);
             let of_rank = self.layout.of_rank(rank);
             let here: Vec<u32> =
                 stuck.iter().copied().filter(|actor| of_rank.contains(actor)).collect();
@@ -164,7 +165,7 @@ impl Stage<'_> {
                     (Why::Launch, here.clone())
                 } else if place.blocked.is_some() {
                     (Why::Own, vec![actor])
-                } else if self.replay.is_to_start(rank, agent) {
+                } else if self.played.is_to_start(rank, agent) {
                     (Why::Start, here.clone())
                 } else if cta.is_none() {
                     let of_agent = here.iter().copied().filter(|body| bodies.contains(body));
@@ -182,22 +183,22 @@ impl Stage<'_> {
     /// All raises that a wait which never ends could count on; `number` is its statement.
     pub(super) fn starved(&self, number: u32) -> Option<(Table, Vec<(u32, u32)>)> {
         let waits = |actor: &u32| {
-            let next = self.replay.places[*actor as usize].next;
+            let next = self.played.cursors[*actor as usize].next;
             self.step(*actor, next + 1).number == number
         };
-        let actor = self.replay.stuck().into_iter().find(waits)?;
-        let (slot, target) = self.replay.places[actor as usize].blocked?;
+        let actor = self.played.stuck().into_iter().find(waits)?;
+        let Blocked { slot, target } = self.played.cursors[actor as usize].blocked?;
         let rank = self.layout.actor(actor).rank;
-        let epoch = self.replay.ranks[rank as usize].epoch;
+        let epoch = self.played.ranks[rank as usize].epoch;
         let (mut rows, mut steps) = (Vec::new(), Vec::new());
         for raise in self.history.of(slot) {
             let note = format!("makes it {}", raise.value);
             rows.push(self.row(raise.actor, raise.stamp, note));
             steps.push((raise.actor, raise.stamp));
         }
-        let mut value = i64::from(self.replay.slots[slot as usize]);
+        let mut value = i64::from(self.played.slots[slot as usize]);
         for (raiser, trace) in (0..).zip(&self.traces) {
-            let next = self.replay.places[raiser as usize].next;
+            let next = self.played.cursors[raiser as usize].next;
             for (at, step) in trace.steps.iter().enumerate().skip(next as usize) {
                 let Act::Raise { slot: of, sets, value: by } = step.act else { continue };
                 let stamp = at as u32 + 1;
