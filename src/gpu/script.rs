@@ -282,6 +282,21 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_arrives_in_slices_and_whole() {
+        let schedule = Schedule::sm_90a().tail(128, 4);
+        let program = program(crate::kernels::ag_gemm::definition(), schedule);
+        let [odd, even] = scripts(&program, launch(1024, 512, 4), 0).unwrap();
+        for peer in 1..4 {
+            assert_eq!((bytes(&odd, peer), bytes(&even, peer)), (256 * 256 * 2, 256 * 256 * 2));
+        }
+        let parts = odd.segments.iter().flat_map(|segment| &segment.parts);
+        assert!(parts.clone().any(|part| part.to.cols.len() < 256), "no slice");
+        // Every part of a launch is told of, by words of their own.
+        let words: usize = odd.segments.iter().map(|segment| segment.words.len()).sum();
+        assert!(words >= odd.segments.len());
+    }
+
+    #[test]
     fn contributions_cover_the_own_rows_once_and_follow_the_own_progress() {
         let program = program(crate::kernels::gemm_rs::definition(), Schedule::sm_90a());
         for (m, n, world) in [(1000, 700, 4), (4096, 4096, 2), (3, 40, 8)] {
