@@ -233,6 +233,18 @@ impl Recording {
         Ok((program, timeline))
     }
 
+    /// What a tile covers of the output.
+    fn range(&self, program: &Program, tile: &TileRecord) -> TileRange {
+        let cut = |index: u32, size: u32, end: u32| {
+            let from = index.saturating_mul(size).min(end);
+            from..from.saturating_add(size).min(end)
+        };
+        TileRange {
+            rows: cut(tile.m, program.tile.m, self.m),
+            cols: cut(tile.n, program.tile.n, self.n),
+        }
+    }
+
     /// Appends the ops of a tile; gives the number of its mainloop.
     fn push(
         &self,
@@ -243,14 +255,7 @@ impl Recording {
         (actor, before): (u32, (u32, bool)),
     ) -> u32 {
         let time = |ns: u64| Time::from_us((ns - of.started_ns) as f64 / 1e3);
-        let cut = |index: u32, size: u32, end: u32| {
-            let from = index.saturating_mul(size).min(end);
-            from..from.saturating_add(size).min(end)
-        };
-        let shape = TileRange {
-            rows: cut(tile.m, program.tile.m, self.m),
-            cols: cut(tile.n, program.tile.n, self.n),
-        };
+        let shape = self.range(program, tile);
         let (mut last, mut crosses) = before;
         let parts = [
             (Kind::Wait, Lane::Main, tile.waited_ns, tile.began_ns),

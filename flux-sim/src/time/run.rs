@@ -106,21 +106,7 @@ impl<'v, 'p> Run<'v, 'p> {
         options: Options,
     ) -> Self {
         let program = views[0].program;
-        let mut actors = Vec::new();
-        for rank in 0..fold.classes() {
-            actors.push(Actor { rank, role: Role::Host });
-            for (agent, entry) in program.agents.iter() {
-                let number = agent.index() as u32;
-                match entry.engine {
-                    Engine::CopyEngine => actors.push(Actor { rank, role: Role::Engine(number) }),
-                    Engine::Ctas => actors.extend(
-                        (0..views[0].launch.ctas)
-                            .map(|cta| Actor { rank, role: Role::Cta(number, cta) }),
-                    ),
-                }
-                actors.push(Actor { rank, role: Role::Exit(number) });
-            }
-        }
+        let actors = actors(program, views[0].launch.ctas, fold.classes());
         let mut bases = vec![0];
         for signal in program.signals.handles() {
             let len = u64::from(views[0].signal_len(signal));
@@ -486,6 +472,25 @@ impl<'v, 'p> Run<'v, 'p> {
         let Actor { rank, role } = self.actors[index as usize];
         format!("rank {rank}, {}", role_name(self.program, role))
     }
+}
+
+/// Everyone of `ranks` ranks: of each its host, its copy engines, its CTAs and its exits.
+fn actors(program: &Program, ctas: u32, ranks: u32) -> Vec<Actor> {
+    let mut actors = Vec::new();
+    for rank in 0..ranks {
+        actors.push(Actor { rank, role: Role::Host });
+        for (agent, entry) in program.agents.iter() {
+            let number = agent.index() as u32;
+            match entry.engine {
+                Engine::CopyEngine => actors.push(Actor { rank, role: Role::Engine(number) }),
+                Engine::Ctas => {
+                    actors.extend((0..ctas).map(|cta| Actor { rank, role: Role::Cta(number, cta) }))
+                }
+            }
+            actors.push(Actor { rank, role: Role::Exit(number) });
+        }
+    }
+    actors
 }
 
 /// `cta 3 of gemm`.
