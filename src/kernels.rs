@@ -13,12 +13,103 @@ mod shipped {
     /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m, n]`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 224, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 5)]
     #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
-    #[schedule(sm_90a, tile = (128, 176, 64), stages = 4, consumers = ping_pong)]
-    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 144, 64), stages = 6, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (8, 48, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 56, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 96, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 192, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 48, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 56, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 96, 64), stages = 14, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 192, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (32, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (32, 96, 64), stages = 13, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (32, 192, 64), stages = 7, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 56, 64), stages = 13, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 64, 64), stages = 13, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 96, 64), stages = 10, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 128, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 96, 64), stages = 9, consumers = single, split_k = 2, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 5, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 6, consumers = single, split_k = 2, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = single, split_k = 2, cache = stream_b)]
     pub fn gemm_bf16(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+
+    /// `C = A · Bᵀ`, without communication, in f16.
+    ///
+    /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 224, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 5)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 144, 64), stages = 6, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (8, 48, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 56, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 96, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (8, 192, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 48, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 56, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 96, 64), stages = 14, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 192, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (32, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (32, 96, 64), stages = 13, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (32, 192, 64), stages = 7, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 56, 64), stages = 13, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 64, 64), stages = 13, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 96, 64), stages = 10, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 128, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 96, 64), stages = 9, consumers = single, split_k = 2, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 5, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 6, consumers = single, split_k = 2, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = single, split_k = 2, cache = stream_b)]
+    pub fn gemm_f16(a: &Global<f16>, b: &Global<f16>, c: &mut Global<f16>) {
+        for tile in c.tiles() {
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+
+    /// `C = A · B`, without communication: `b` as it lies.
+    ///
+    /// Shapes: `a: [m, k]`, `b: [k, n]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (64, 64, 64), stages = 13, consumers = single, cache = stream_b)]
+    pub fn gemm_nn_bf16(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            c.store(tile, gemm(a, b, tile));
         }
     }
 
@@ -111,15 +202,18 @@ mod shipped {
 }
 
 pub use shipped::{
-    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, gemm_bf16, gemm_rs, gemm_rs_bias_residual,
+    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, gemm_bf16, gemm_f16, gemm_nn_bf16, gemm_rs,
+    gemm_rs_bias_residual,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 6] {
+pub fn all() -> [&'static Definition; 8] {
     [
         gemm_bf16::definition(),
+        gemm_f16::definition(),
+        gemm_nn_bf16::definition(),
         ag_gemm::definition(),
         ag_gemm_bias_gelu::definition(),
         ag_gemm_swiglu::definition(),

@@ -63,7 +63,7 @@ mod world;
 pub use definition::{Definition, Image};
 pub use error::Error;
 pub use flux_ir::{
-    Consumers, Grid, Kernel, Order, Program, Ranks, Schedule, Shape, Target, TileCoord, TileShape,
+    Balance, Cache, Consumers, Grid, Kernel, Order, Program, Ranks, Schedule, Shape, Target, TileCoord, TileShape,
     Transport,
 };
 pub use flux_macros::{kernel, module, schedule};

@@ -187,6 +187,9 @@ fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> 
         && compiled.stages == wanted.stages
         && compiled.consumers == wanted.consumers
         && compiled.tail == wanted.tail
+        && compiled.split_k == wanted.split_k
+        && compiled.balance == wanted.balance
+        && compiled.cache == wanted.cache
         && compiled.transport == wanted.transport;
     serves.then(|| wanted.clone())
 }

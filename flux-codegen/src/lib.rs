@@ -1,8 +1,8 @@
 //! Program to LLVM module to PTX.
 //!
-//! The kernel is persistent and warp-specialized: of 384 threads, one thread of warpgroup 0
-//! loads operand tiles by TMA into a ring of shared-memory stages, and warpgroups 1 and 2
-//! multiply them with `wgmma` and run the epilogue. What it does around the mainloop is taken
+//! The kernel is persistent and warp-specialized: one thread of warpgroup 0 loads operand tiles
+//! by TMA into a ring of shared-memory stages, and the one or two warpgroups behind it multiply
+//! them with `wgmma` and run the epilogue. What it does around the mainloop is taken
 //! statement by statement from the Program:
 //!
 //! | Where the statement stands | Who runs it |
@@ -30,6 +30,7 @@ mod refusals;
 pub use error::Error;
 pub use lint::{LintError, LintRule, lint};
 
+use flux_ir::Balance;
 use flux_ir::check::Verified;
 use flux_ir::program::{Op, Program, Scope, Stmt};
 
@@ -60,9 +61,9 @@ fn image(program: &Program) -> Result<Image, Error> {
     let entry = entry(&program.name);
     let ptx = emit::kernel(program, &plan, &entry)?;
     let mut broken = lint(&ptx).err().unwrap_or_default();
-    if narrow(program) {
-        // The Program says that nobody beyond the device is at the other end, and the checker
-        // agrees.
+    if narrow(program) || program.balance == Balance::StreamK {
+        // Nobody beyond the device is at the other end: the Program says so, and the checker
+        // agrees; or the machine code alone has another end.
         broken.retain(|error| error.rule != LintRule::SystemScope);
     }
     if let Some(first) = broken.first() {
@@ -72,7 +73,12 @@ fn image(program: &Program) -> Result<Image, Error> {
             count: broken.len(),
         });
     }
-    Ok(Image { entry, ptx, shared_bytes: plan.abi.shared.total, threads: flux_ir::abi::THREADS })
+    Ok(Image {
+        entry,
+        ptx,
+        shared_bytes: plan.abi.shared.total,
+        threads: flux_ir::abi::threads(program.consumers),
+    })
 }
 
 /// The name of the entry function. Instructions are reserved words of PTX, so a kernel called

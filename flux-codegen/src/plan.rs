@@ -18,9 +18,6 @@ pub(crate) const MMA_K: u32 = 16;
 /// Rows of one `wgmma`.
 pub(crate) const MMA_M: u32 = 64;
 
-/// Consumer warpgroups of a CTA.
-pub(crate) const GROUPS: u32 = 2;
-
 /// Accumulator registers a thread can hold beside what the epilogue needs: 208 were seen to fit,
 /// 224 not.
 const MAX_ACCUMULATORS: u32 = 208;
@@ -66,6 +63,8 @@ pub(crate) struct Plan<'p> {
     pub(crate) b_major: Major,
     /// Blocks of 64 rows that one warpgroup holds.
     pub(crate) m_blocks: u32,
+    /// Columns of a tile that one multiprocessor stores.
+    pub(crate) columns: u32,
 }
 
 impl<'p> Plan<'p> {
@@ -141,6 +140,7 @@ impl<'p> Plan<'p> {
             element,
             b_major,
             m_blocks,
+            columns: program.tile.n / program.split_k.max(1),
         })
     }
 
@@ -150,11 +150,15 @@ impl<'p> Plan<'p> {
     }
 
     /// Registers that `setmaxnreg` leaves a producer and a consumer thread. Both splits add up
-    /// to what 384 threads start with.
-    pub(crate) fn registers(&self, program: &Program) -> (u32, u32) {
+    /// to what 384 threads start with; 256 threads start with as many as a thread can have.
+    pub(crate) fn registers(&self, program: &Program) -> Option<(u32, u32)> {
         // Slices take more of the loading thread.
         let fit = if self.slices.is_some() { 176 } else { 128 };
-        if self.accumulators(program) > fit { (24, 240) } else { (40, 232) }
+        match program.consumers {
+            Consumers::Single => None,
+            _ if self.accumulators(program) > fit => Some((24, 240)),
+            Consumers::Cooperative | Consumers::PingPong => Some((40, 232)),
+        }
     }
 }
 
@@ -286,11 +290,10 @@ fn tile_blocks(
 ) -> Result<u32, Error> {
     let tile = program.tile;
     let refuse = |message: String, help: &str| Err(Error::unsupported(span, message, help));
-    let (rows, form) = match program.consumers {
-        Consumers::Cooperative => (GROUPS * MMA_M, "cooperative"),
-        Consumers::PingPong => (MMA_M, "ping-pong"),
-    };
-    if tile.m == 0 || !tile.m.is_multiple_of(rows) || tile.m > 256 {
+    let (rows, form) = (MMA_M * program.consumers.sharing(), program.consumers.name());
+    // A warpgroup alone may load fewer rows than it multiplies: the others come to nothing.
+    let few = program.consumers == Consumers::Single && matches!(tile.m, 8 | 16 | 32);
+    if !few && (tile.m == 0 || !tile.m.is_multiple_of(rows) || tile.m > 256) {
         let message = format!(
             "tile rows of {form} consumers must be a multiple of {rows} up to 256, found {}",
             tile.m
@@ -320,10 +323,7 @@ fn tile_blocks(
             &format!("take such a tile, or store `{name}` as [n, k] and write `{name}.t()`"),
         );
     }
-    let m_blocks = match program.consumers {
-        Consumers::Cooperative => tile.m / GROUPS / MMA_M,
-        Consumers::PingPong => tile.m / MMA_M,
-    };
+    let m_blocks = tile.m.div_ceil(rows);
     let accumulators = m_blocks * tile.n / 2 * products.len() as u32;
     if accumulators > MAX_ACCUMULATORS {
         let message = format!(

@@ -7,17 +7,19 @@ use crate::element::Element;
 use crate::program::{
     Agent, BufferId, Engine, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId,
 };
-use crate::schedule::Consumers;
+use crate::schedule::{Balance, Consumers};
 
-/// Threads of a CTA: one producer warpgroup and two consumer warpgroups.
-pub const THREADS: u32 = 384;
+/// Threads of a warpgroup.
+pub const WARPGROUP: u32 = 128;
+
+/// Threads of a CTA: one producer warpgroup and the consumer warpgroups.
+pub const fn threads(consumers: Consumers) -> u32 {
+    WARPGROUP * (1 + consumers.warpgroups())
+}
 
 /// Warps that store a tile, and so the number of times each tile-level signal is raised.
 pub const fn epilogue_warps(consumers: Consumers) -> u32 {
-    match consumers {
-        Consumers::Cooperative => 8,
-        Consumers::PingPong => 4,
-    }
+    4 * consumers.sharing()
 }
 
 /// A tensor map (PTX ISA, "Tensors"; `cuTensorMapEncodeTiled`) that the kernel takes by value:
@@ -62,6 +64,13 @@ pub enum Word {
     Scalar(u32),
     /// Address of the epoch word (u32): launches completed. The kernel advances it.
     Epoch,
+    /// Address of what CTAs that share a tile hand each other: slots of `part_bytes`, one for each
+    /// CTA, then a flag (u32) for each warp of each slot. Zero at first.
+    Parts,
+    /// Address of the items of all CTAs ([`crate::stream`]), 32 bytes each.
+    Items,
+    /// Rows of items that each CTA has.
+    ItemsOfCta,
     /// Address of the word (u32) that counts CTAs that have finished.
     Retired,
     /// Address of the word (u32) that is nonzero once some wait of this launch gave up.
@@ -109,12 +118,15 @@ pub struct SharedMap {
     pub b: u32,
     /// Bytes of one stage of all right operands together.
     pub b_stage: u32,
-    /// Staging of the epilogue: eight warps' `staging` boxes of 16 rows × 128 bytes.
+    /// Staging of the epilogue: each consumer warp's `staging` boxes of 16 rows × 128 bytes.
     pub c: u32,
     /// Staging boxes of each warp: 2, so that one is filled while the other leaves, or 1 where
     /// two do not fit.
     pub staging: u32,
-    /// mbarriers: `full[stages]`, then `empty[stages]`.
+    /// Accumulators that the other multiprocessor of a cluster sends: half of a tile's, or none.
+    pub exchange: u32,
+    /// mbarriers: `full[stages]`, then `empty[stages]`, then `received` and `taken` of the
+    /// exchange.
     pub barriers: u32,
     /// All of it, the slack for rounding the base included.
     pub total: u32,
@@ -136,12 +148,25 @@ pub struct Abi {
     pub words: Vec<Word>,
     /// Shared memory.
     pub shared: SharedMap,
+    /// Bytes of the sums that one CTA hands to another; 0 where tiles are not shared.
+    pub part_bytes: u32,
 }
 
 impl Abi {
     /// The arguments of `program`'s CTA agent.
     pub fn of(program: &Program) -> Abi {
-        Abi { maps: maps(program), words: words(program), shared: shared(program) }
+        let (maps, words, shared) = (maps(program), words(program), shared(program));
+        let part_bytes = match program.balance {
+            Balance::Tiles => 0,
+            Balance::StreamK => sum_bytes(program),
+        };
+        Abi { maps, words, shared, part_bytes }
+    }
+
+    /// Bytes of what the CTAs of a launch hand each other.
+    pub fn parts_bytes(&self, program: &Program, ctas: u32) -> u64 {
+        let flags = 4 * epilogue_warps(program.consumers);
+        u64::from(ctas) * u64::from(self.part_bytes + flags)
     }
 
     /// Position of a word.
@@ -245,7 +270,15 @@ fn words(program: &Program) -> Vec<Word> {
     words.extend(syms.map(Word::Sym));
     words.extend([Word::DeviceHeaps, Word::HostHeaps, Word::Epoch, Word::Retired]);
     words.extend([Word::Abort, Word::Report, Word::LimitNs]);
+    if program.balance == Balance::StreamK {
+        words.extend([Word::Parts, Word::Items, Word::ItemsOfCta]);
+    }
     words
+}
+
+/// Bytes of a tile's accumulators: no fewer rows than a `wgmma` has.
+fn sum_bytes(program: &Program) -> u32 {
+    4 * program.tile.m.max(64) * program.tile.n * program.accumulators().max(1)
 }
 
 fn shared(program: &Program) -> SharedMap {
@@ -258,17 +291,20 @@ fn shared(program: &Program) -> SharedMap {
     let a = 0;
     let b = a + a_stage * program.stages;
     let c = b + b_stage * program.stages;
+    let warps = 4 * program.consumers.warpgroups();
+    let (exchanged, exchange_barriers) = match program.split_k {
+        0 | 1 => (0, 0),
+        _ => (sum_bytes(program) / 2, 16),
+    };
     let map = |staging: u32| {
-        let barriers = c + WARPS * staging * BOX_ROWS * SWIZZLE_BYTES;
-        let total = barriers + 16 * program.stages + 1024;
-        SharedMap { a, a_stage, b, b_stage, c, staging, barriers, total }
+        let exchange = c + warps * staging * BOX_ROWS * SWIZZLE_BYTES;
+        let barriers = exchange + exchanged;
+        let total = barriers + 16 * program.stages + exchange_barriers + 1024;
+        SharedMap { a, a_stage, b, b_stage, c, staging, exchange, barriers, total }
     };
     let limit = program.target.shared_bytes().unwrap_or(u32::MAX);
     if map(2).total <= limit { map(2) } else { map(1) }
 }
-
-/// Consumer warps of a CTA.
-const WARPS: u32 = 8;
 
 impl SharedMap {
     /// Offset of `full[0]`; `empty[0]` lies `8 * stages` bytes behind it.
@@ -279,7 +315,7 @@ impl SharedMap {
 
 #[cfg(test)]
 mod tests {
-    use super::{Abi, BOX_ROWS, SWIZZLE_BYTES, SharedMap, WARPS, Word};
+    use super::{Abi, BOX_ROWS, SWIZZLE_BYTES, SharedMap, Word};
     use crate::kernel::Kernel;
     use crate::program::{Program, Sym};
     use crate::schedule::{Consumers, Schedule};
@@ -332,14 +368,18 @@ kernel @scatter(%a: &global<bf16>, %b: &global<bf16>, %s: f32, %c: &mut scattere
             Schedule::sm_90a().tile(128, 192, 64).consumers(Consumers::PingPong),
             Schedule::sm_90a().tile(128, 192, 64).consumers(Consumers::PingPong).stages(5),
             Schedule::sm_90a().tile(128, 8, 64).stages(2),
+            Schedule::sm_90a().tile(64, 48, 64).consumers(Consumers::Single).stages(14),
+            Schedule::sm_90a().tile(128, 96, 64).consumers(Consumers::Single).split_k(2).stages(6),
         ] {
             let map: SharedMap = Abi::of(&program(PLAIN, &schedule)).shared;
             let stages = schedule.stages;
             assert_eq!(map.b, map.a + stages * map.a_stage);
             assert_eq!(map.c, map.b + stages * map.b_stage);
-            let boxes = WARPS * map.staging * BOX_ROWS * SWIZZLE_BYTES;
-            assert_eq!(map.barriers, map.c + boxes);
-            assert_eq!(map.total, map.barriers + 16 * stages + 1024);
+            let warps = 4 * schedule.consumers.warpgroups();
+            assert_eq!(map.exchange, map.c + warps * map.staging * BOX_ROWS * SWIZZLE_BYTES);
+            let split = schedule.split_k - 1;
+            assert_eq!(map.barriers, map.exchange + split * 2 * schedule.tile.m * schedule.tile.n);
+            assert_eq!(map.total, map.barriers + 16 * (stages + split) + 1024);
             // What the swizzle and the mbarriers ask for.
             assert!([map.a_stage, map.b, map.b_stage, map.c].iter().all(|at| at % 1024 == 0));
             assert_eq!(map.barriers % 8, 0);

@@ -22,6 +22,7 @@ pub mod program;
 pub mod schedule;
 pub mod span;
 pub mod target;
+pub mod stream;
 pub mod text;
 pub mod tile;
 
@@ -30,7 +31,7 @@ pub use element::Element;
 pub use kernel::Kernel;
 pub use order::Order;
 pub use program::Program;
-pub use schedule::{Consumers, Schedule, Tail, Transport};
+pub use schedule::{Balance, Cache, Consumers, Schedule, Tail, Transport};
 pub use span::Span;
 pub use target::Target;
 pub use tile::{Grid, Ranks, Shape, TileCoord, TileShape};

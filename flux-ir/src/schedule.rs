@@ -6,24 +6,90 @@ use crate::target::Target;
 use crate::tile::TileShape;
 use std::fmt;
 
-/// How the two consumer warpgroups of a CTA divide tiles.
+/// How the consumer warpgroups of a CTA divide tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Consumers {
     /// Both share one tile, half of its rows each.
     Cooperative,
     /// Each has its own tile; one's epilogue hides behind the other's mainloop.
     PingPong,
+    /// There is one, and it does whole tiles: for outputs of few rows, which memory bounds.
+    Single,
 }
 
 impl Consumers {
-    /// Both forms.
-    pub const ALL: [Consumers; 2] = [Consumers::Cooperative, Consumers::PingPong];
+    /// Every form.
+    pub const ALL: [Consumers; 3] =
+        [Consumers::Cooperative, Consumers::PingPong, Consumers::Single];
+
+    /// Consumer warpgroups of a CTA.
+    pub const fn warpgroups(self) -> u32 {
+        match self {
+            Consumers::Cooperative | Consumers::PingPong => 2,
+            Consumers::Single => 1,
+        }
+    }
+
+    /// Consumer warpgroups that share one tile.
+    pub const fn sharing(self) -> u32 {
+        match self {
+            Consumers::Cooperative => 2,
+            Consumers::PingPong | Consumers::Single => 1,
+        }
+    }
 
     /// The name in schedules and in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Consumers::Cooperative => "cooperative",
             Consumers::PingPong => "ping_pong",
+            Consumers::Single => "single",
+        }
+    }
+}
+
+/// What the L2 cache is told of the operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cache {
+    /// Nothing: both may be read again.
+    Normal,
+    /// The right operand is read once, so it goes first: where all rows of the output lie in one
+    /// row of tiles, or few.
+    StreamB,
+}
+
+impl Cache {
+    /// Every policy.
+    pub const ALL: [Cache; 2] = [Cache::Normal, Cache::StreamB];
+
+    /// The name in schedules and in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cache::Normal => "normal",
+            Cache::StreamB => "stream_b",
+        }
+    }
+}
+
+/// How CTAs divide the tiles of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Balance {
+    /// Whole tiles, wave after wave.
+    Tiles,
+    /// The tiles that do not fill a wave are cut along k, so that every CTA takes as many k-steps
+    /// as the others ("stream-K"). Sums are added in a fixed order.
+    StreamK,
+}
+
+impl Balance {
+    /// Every form.
+    pub const ALL: [Balance; 2] = [Balance::Tiles, Balance::StreamK];
+
+    /// The name in schedules and in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Balance::Tiles => "tiles",
+            Balance::StreamK => "stream_k",
         }
     }
 }
@@ -70,6 +136,13 @@ pub struct Schedule {
     pub stages: u32,
     /// How consumer warpgroups divide tiles.
     pub consumers: Consumers,
+    /// Multiprocessors that share the k-steps of a tile, as one cluster: 1 or 2. What a Program
+    /// calls a CTA is then such a cluster.
+    pub split_k: u32,
+    /// How CTAs divide the tiles of an output.
+    pub balance: Balance,
+    /// What the L2 cache is told of the operands.
+    pub cache: Cache,
     /// The tile order; `None` takes the one that fits the kernel's distribution types.
     pub order: Option<Order>,
     /// How shards travel.
@@ -91,6 +164,9 @@ impl Schedule {
             tile: TileShape { m: 128, n: 256, k: 64 },
             stages: 4,
             consumers: Consumers::Cooperative,
+            split_k: 1,
+            balance: Balance::Tiles,
+            cache: Cache::Normal,
             order: None,
             transport: Transport::CopyEngine,
             chunk_rows: None,
@@ -136,6 +212,24 @@ impl Schedule {
         self
     }
 
+    /// Sets how many multiprocessors share the k-steps of a tile.
+    pub const fn split_k(mut self, parts: u32) -> Self {
+        self.split_k = parts;
+        self
+    }
+
+    /// Sets how CTAs divide the tiles of an output.
+    pub const fn balance(mut self, balance: Balance) -> Self {
+        self.balance = balance;
+        self
+    }
+
+    /// Sets what the L2 cache is told of the operands.
+    pub const fn cache(mut self, cache: Cache) -> Self {
+        self.cache = cache;
+        self
+    }
+
     /// Sets the tile order.
     pub fn order(mut self, order: Order) -> Self {
         self.order = Some(order);
@@ -171,6 +265,15 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, tile = {}, stages = {}", self.target, self.tile, self.stages)?;
         write!(f, ", consumers = {}", self.consumers.name())?;
+        if self.split_k != 1 {
+            write!(f, ", split_k = {}", self.split_k)?;
+        }
+        if self.balance != Balance::Tiles {
+            write!(f, ", balance = {}", self.balance.name())?;
+        }
+        if self.cache != Cache::Normal {
+            write!(f, ", cache = {}", self.cache.name())?;
+        }
         if let Some(order) = &self.order {
             write!(f, ", order = {order}")?;
         }

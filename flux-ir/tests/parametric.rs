@@ -64,7 +64,7 @@ fn every_wait_of_a_shipped_kernel_is_proved_under_every_schedule() {
             }
         }
     }
-    assert_eq!(waits, 12 * (3 * 2 + 2 + 3 * 4), "every wait has a verdict");
+    assert_eq!(waits, 18 * (3 * 2 + 2 + 3 * 4), "every wait has a verdict");
 }
 
 /// Walks every shape of up to 6 × 6 tiles, ragged ones included, on every world of up to 8 ranks,

@@ -8,7 +8,7 @@ use crate::compile::Compiled;
 use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
-use flux_ir::{Consumers, Element, Order, Schedule, Tail, Target, Transport};
+use flux_ir::{Balance, Cache, Consumers, Element, Order, Schedule, Tail, Target, Transport};
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -251,8 +251,20 @@ fn image(index: usize, compiled: &Compiled) -> TokenStream {
 
 /// The expression that makes the schedule's value.
 fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
-    let Schedule { target, tile, stages, consumers, order: _, transport, chunk_rows, tail, ctas } =
-        &syntax.schedule;
+    let Schedule {
+        target,
+        tile,
+        stages,
+        consumers,
+        split_k,
+        balance,
+        cache,
+        order: _,
+        transport,
+        chunk_rows,
+        tail,
+        ctas,
+    } = &syntax.schedule;
     let target = match target {
         Target::Host => quote!(host),
         Target::Sm90a => quote!(sm_90a),
@@ -261,6 +273,15 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     let consumers = match consumers {
         Consumers::Cooperative => quote!(Cooperative),
         Consumers::PingPong => quote!(PingPong),
+        Consumers::Single => quote!(Single),
+    };
+    let balance = match balance {
+        Balance::Tiles => quote!(Tiles),
+        Balance::StreamK => quote!(StreamK),
+    };
+    let cache = match cache {
+        Cache::Normal => quote!(Normal),
+        Cache::StreamB => quote!(StreamB),
     };
     let transport = match transport {
         Transport::CopyEngine => quote!(CopyEngine),
@@ -281,6 +302,9 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             .tile(#m, #n, #k)
             .stages(#stages)
             .consumers(::flux::Consumers::#consumers)
+            .split_k(#split_k)
+            .balance(::flux::Balance::#balance)
+            .cache(::flux::Cache::#cache)
             .transport(::flux::Transport::#transport)
             #order
             #chunk_rows

@@ -5,7 +5,10 @@ use crate::position::{at, position};
 use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::kernel::{Kernel, Op, OpEntry};
-use flux_ir::{Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span, Target, Transport};
+use flux_ir::{
+    Balance, Cache, Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span, Target,
+    Transport,
+};
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
@@ -58,8 +61,19 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 8] =
-    ["tile", "stages", "consumers", "order", "transport", "chunk_rows", "tail", "ctas"];
+const CHOICES: [&str; 11] = [
+    "tile",
+    "stages",
+    "consumers",
+    "split_k",
+    "balance",
+    "cache",
+    "order",
+    "transport",
+    "chunk_rows",
+    "tail",
+    "ctas",
+];
 
 struct Arguments {
     target: Option<Ident>,
@@ -182,6 +196,15 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         "consumers" => {
             let names = Consumers::ALL.map(Consumers::name);
             schedule.consumers(Consumers::ALL[word(known, value, &names)?])
+        }
+        "split_k" => schedule.split_k(number(known, value)?),
+        "balance" => {
+            let names = Balance::ALL.map(Balance::name);
+            schedule.balance(Balance::ALL[word(known, value, &names)?])
+        }
+        "cache" => {
+            let names = Cache::ALL.map(Cache::name);
+            schedule.cache(Cache::ALL[word(known, value, &names)?])
         }
         "transport" => {
             let names = Transport::ALL.map(Transport::name);

@@ -9,9 +9,11 @@ use super::{Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, rejected_order};
 use crate::tensor::Arg;
-use flux_ir::abi::{Abi, THREADS};
+use flux_ir::Balance;
+use flux_ir::abi::{self, Abi};
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferKind, Engine, SignalId};
+use flux_ir::stream;
 use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, Stream, TensorMap, Timing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,11 +26,16 @@ pub(crate) struct GpuInstance {
     pub(super) rank: u32,
     pub(super) workspace: Arc<GpuWorkspace>,
     function: Function,
+    /// Of the grid, and of each of its CTAs.
+    ctas: u32,
+    threads: u32,
     shared_bytes: u32,
     pub(super) abi: Abi,
     pub(super) tables: Vec<DeviceBuffer>,
     /// Epoch, retired CTAs and abort: one word each, 256 bytes apart.
     pub(super) state: DeviceBuffer,
+    /// Where CTAs share tiles.
+    pub(super) sharing: Option<Sharing>,
     pub(super) watch: Arc<Watch>,
     /// Launches so far.
     epoch: AtomicU32,
@@ -62,10 +69,16 @@ impl Gpu {
         let abi = Abi::of(program);
         let device = self.device();
         let function = self.module(image)?.function(image.entry, image.shared_bytes)?;
-        function.require_resident(self.ranks(), launch.ctas, THREADS, image.shared_bytes)?;
+        // What the Program calls a CTA is a cluster of so many.
+        let (ctas, threads) = (launch.ctas * program.split_k, abi::threads(program.consumers));
+        function.require_resident(self.ranks(), ctas, threads, image.shared_bytes)?;
         let view =
             RankView::new(program, launch, rank).map_err(rejected_order(source.definition))?;
         let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
+        let sharing = match program.balance {
+            Balance::Tiles => None,
+            Balance::StreamK => Some(Sharing::new(device, &view, &abi)?),
+        };
         let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));
         let inbound = match self.passive() {
@@ -79,10 +92,13 @@ impl Gpu {
             rank,
             workspace,
             function,
+            ctas,
+            threads,
             shared_bytes: image.shared_bytes,
             abi,
             tables,
             state: DeviceBuffer::alloc_zeroed(device, 3 * STATE_STRIDE)?,
+            sharing,
             watch,
             epoch: AtomicU32::new(0),
             padded,
@@ -93,6 +109,29 @@ impl Gpu {
         });
         self.keep(Arc::clone(&instance));
         Ok(instance)
+    }
+}
+
+/// What CTAs that share tiles read, and hand each other.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    pub(super) items: DeviceBuffer,
+    pub(super) items_of_cta: u64,
+    pub(super) parts: DeviceBuffer,
+}
+
+impl Sharing {
+    fn new(device: &Arc<Device>, view: &RankView<'_>, abi: &Abi) -> Result<Sharing, Error> {
+        let (program, launch) = (view.program, view.launch);
+        let table = program.tables.handles().next();
+        let table = table.map_or(&[][..], |table| view.table(table));
+        let steps = launch.shape.k.div_ceil(program.tile.k);
+        let dealt = stream::deal(table.len() as u32, steps, launch.ctas);
+        let (rows, width) = stream::encode(&dealt, table);
+        let items = DeviceBuffer::alloc(device, (size_of_val(&rows[..])) as u64)?;
+        items.copy_from(0, rows.as_flattened())?;
+        let parts = DeviceBuffer::alloc_zeroed(device, abi.parts_bytes(program, launch.ctas))?;
+        Ok(Sharing { items, items_of_cta: width.into(), parts })
     }
 }
 
@@ -201,8 +240,8 @@ impl GpuInstance {
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
-            ctas: self.launch.ctas,
-            threads: THREADS,
+            ctas: self.ctas,
+            threads: self.threads,
             shared_bytes: self.shared_bytes,
             residency: Residency::Independent,
             maps,

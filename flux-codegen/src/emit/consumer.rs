@@ -1,14 +1,14 @@
 //! A consumer warpgroup: multiplies what the ring holds, and runs the epilogue.
 
 use super::statement::Role;
-use super::{Kernel, ORDER_BARRIER, WARPGROUP};
+use super::{Kernel, ORDER_BARRIER};
 use crate::context::{Cell, Float, Int, Is};
 use crate::error::Error;
 use crate::nvvm::wgmma::{self, Major};
 use crate::nvvm::{mbarrier, memory, sync};
-use crate::plan::{GROUPS, MMA_K, MMA_M, PANEL, index};
-use flux_ir::Consumers;
-use flux_ir::abi::{SWIZZLE_BYTES, Word};
+use crate::plan::{MMA_K, MMA_M, PANEL, index};
+use flux_ir::abi::{SWIZZLE_BYTES, WARPGROUP, Word};
+use flux_ir::{Balance, Consumers};
 
 /// Bits 62–63 of a matrix descriptor: 128-byte swizzle (PTX ISA, "Matrix Descriptor Format").
 const SWIZZLE_128: i64 = 1 << 62;
@@ -29,7 +29,7 @@ struct Ring<'c> {
 }
 
 impl<'c> Kernel<'c, '_> {
-    /// What consumer warpgroup `group` does, 0 or 1.
+    /// What consumer warpgroup `group` does, from 0.
     pub(super) fn consume(&self, group: Int<'c>) -> Result<(), Error> {
         let cx = &self.cx;
         let ping_pong = self.program.consumers == Consumers::PingPong;
@@ -37,10 +37,26 @@ impl<'c> Kernel<'c, '_> {
         if ping_pong {
             let second = cx.nonzero(group);
             cx.when(second, || {
-                sync::bar_arrive(cx, ORDER_BARRIER, GROUPS * WARPGROUP);
+                sync::bar_arrive(cx, ORDER_BARRIER, 2 * WARPGROUP);
                 Ok::<(), Error>(())
             })?;
         }
+        let inside = cx.and(self.tid, cx.uint(WARPGROUP - 1));
+        let ring = Ring {
+            stage: cx.cell(cx.i32),
+            parity: cx.cell(cx.i32),
+            leader: cx.bit(cx.is(inside, Is::Eq, cx.int(0))),
+        };
+        match self.program.balance {
+            Balance::StreamK => self.consume_parts(group, &ring),
+            Balance::Tiles => self.consume_tiles(group, &ring),
+        }
+    }
+
+    /// Whole tiles, wave after wave.
+    fn consume_tiles(&self, group: Int<'c>, ring: &Ring<'c>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let ping_pong = self.program.consumers == Consumers::PingPong;
         let steps = self.k_steps()?;
         let tiles = &self.plan.tiles;
         let (to, one) = (self.expr(tiles.to)?, self.step(tiles.step)?);
@@ -55,19 +71,15 @@ impl<'c> Kernel<'c, '_> {
             (from, one, steps)
         };
         self.define(tiles.var, first);
-        let inside = cx.and(self.tid, cx.uint(WARPGROUP - 1));
-        let ring = Ring {
-            stage: cx.cell(cx.i32),
-            parity: cx.cell(cx.i32),
-            leader: cx.bit(cx.is(inside, Is::Eq, cx.int(0))),
-        };
+        let exchange = self.exchange();
         cx.count(self.vars[index(tiles.var)], to, step, || {
             self.statements(self.plan.head, Role::Silent)?;
-            let stages = cx.uint(self.program.stages);
-            cx.set(ring.stage, cx.urem(cx.get(taken), stages));
-            cx.set(ring.parity, cx.and(cx.udiv(cx.get(taken), stages), cx.int(1)));
+            self.turn_ring(ring, cx.get(taken));
             cx.set(taken, cx.add(cx.get(taken), ahead));
-            let fragment = self.mainloop(group, steps, &ring)?;
+            let mut fragment = self.mainloop(group, steps, ring)?;
+            if let Some(exchange) = &exchange {
+                fragment = self.swap_halves(exchange, &fragment);
+            }
             // The loading thread may have given up: what it loaded is then no data.
             if self.program.communicates() {
                 let others = memory::ld_relaxed_sys(cx, self.word(Word::Abort));
@@ -77,7 +89,50 @@ impl<'c> Kernel<'c, '_> {
             }
             self.begin_tile(group, fragment)?;
             self.statements(self.plan.tail, Role::Epilogue)
+        })?;
+        if let Some(exchange) = &exchange {
+            self.end_exchange(exchange);
+        }
+        Ok(())
+    }
+
+    /// Parts of tiles and whole ones.
+    fn consume_parts(&self, group: Int<'c>, ring: &Ring<'c>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let taken = cx.cell_of(cx.int(0));
+        self.items(|turn, item| {
+            let before = cx.get(taken);
+            cx.set(taken, cx.add(before, item.steps));
+            let alternate = self.program.consumers == Consumers::PingPong;
+            let turn_of = if alternate { cx.and(turn, cx.int(1)) } else { group };
+            cx.when(cx.is(turn_of, Is::Eq, group), || {
+                self.define(self.plan.tiles.var, item.tile);
+                self.statements(self.plan.head, Role::Silent)?;
+                self.turn_ring(ring, before);
+                let fragment = self.mainloop(group, item.steps, ring)?;
+                let part = self.part_of(turn);
+                cx.either(
+                    self.is_sent(part),
+                    || {
+                        self.send(part, &fragment);
+                        Ok(())
+                    },
+                    || {
+                        let sums = self.add_parts(part, &fragment)?;
+                        self.begin_tile(group, sums)?;
+                        self.statements(self.plan.tail, Role::Epilogue)
+                    },
+                )
+            })
         })
+    }
+
+    /// Sets the ring to where it is once `taken` steps have been taken from it.
+    fn turn_ring(&self, ring: &Ring<'c>, taken: Int<'c>) {
+        let cx = &self.cx;
+        let stages = cx.uint(self.program.stages);
+        cx.set(ring.stage, cx.urem(taken, stages));
+        cx.set(ring.parity, cx.and(cx.udiv(taken, stages), cx.int(1)));
     }
 
     fn mainloop(
@@ -96,7 +151,7 @@ impl<'c> Kernel<'c, '_> {
             // Needed for correctness: a parity is only told apart from the one before it, so no
             // warpgroup may wait two phases ahead.
             let own = cx.add(group, cx.uint(ORDER_BARRIER));
-            sync::bar_sync_at(cx, own, GROUPS * WARPGROUP);
+            sync::bar_sync_at(cx, own, 2 * WARPGROUP);
         }
         let fill =
             |value: Float<'c>| cells.iter().flatten().for_each(|&cell| cx.set_f(cell, value));
@@ -120,7 +175,7 @@ impl<'c> Kernel<'c, '_> {
         )?;
         if ping_pong {
             let other = cx.sub(cx.uint(ORDER_BARRIER + 1), group);
-            sync::bar_arrive_at(cx, other, GROUPS * WARPGROUP);
+            sync::bar_arrive_at(cx, other, 2 * WARPGROUP);
         }
         wgmma::wait_group(cx, 0);
         let fragment = cells
@@ -142,11 +197,7 @@ impl<'c> Kernel<'c, '_> {
         let slot = cx.get(ring.stage);
         mbarrier::wait_parity(cx, self.full(slot), cx.get(ring.parity));
         let (tile, shared) = (self.program.tile, &self.plan.abi.shared);
-        let group_rows = match self.program.consumers {
-            Consumers::Cooperative => self.plan.m_blocks * MMA_M,
-            Consumers::PingPong => 0,
-        };
-        let own_rows = cx.mul(group, cx.uint(group_rows * SWIZZLE_BYTES));
+        let own_rows = cx.mul(group, cx.uint(self.group_rows() * SWIZZLE_BYTES));
         let a = cx.add(self.shared_at(shared.a, slot, shared.a_stage), own_rows);
         let a = self.descriptor(a, 1);
         // Bytes between panels of 64 columns; a K-major operand has one panel a k-step, and the
@@ -187,6 +238,14 @@ impl<'c> Kernel<'c, '_> {
         let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
         cx.set(ring.stage, cx.select(wraps, cx.int(0), next));
         cx.set(ring.parity, cx.xor(cx.get(ring.parity), cx.bit(wraps)));
+    }
+
+    /// Rows of a tile from one warpgroup that shares it to the next.
+    pub(super) fn group_rows(&self) -> u32 {
+        match self.program.consumers {
+            Consumers::Cooperative => self.plan.m_blocks * MMA_M,
+            Consumers::PingPong | Consumers::Single => 0,
+        }
     }
 
     /// The stage before `stage`.

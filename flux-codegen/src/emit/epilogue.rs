@@ -11,9 +11,9 @@ use crate::context::{Int, Is};
 use crate::error::Error;
 use crate::nvvm::wgmma::Major;
 use crate::plan::{MMA_M, PANEL};
+use flux_ir::Element;
 use flux_ir::abi::BOX_ROWS;
 use flux_ir::program::{At, Place, Stmt, ValueId, VarId};
-use flux_ir::{Consumers, Element};
 
 /// A finished tile, as one warp sees it.
 #[derive(Clone)]
@@ -67,14 +67,13 @@ impl<'c, 'p> Kernel<'c, 'p> {
             Major::K => &first.b.rows,
             Major::Mn => &first.b.cols,
         };
-        let group_rows = match self.program.consumers {
-            Consumers::Cooperative => self.plan.m_blocks * MMA_M,
-            Consumers::PingPong => 0,
-        };
         let in_group = cx.mul(cx.and(self.warp, cx.int(3)), cx.uint(BOX_ROWS));
-        let in_tile = cx.add(cx.mul(group, cx.uint(group_rows)), in_group);
+        let in_tile = cx.add(cx.mul(group, cx.uint(self.group_rows())), in_group);
         let row = cx.add(self.expr(&first.a.rows.lo)?, in_tile);
-        let column = self.expr(&columns.lo)?;
+        let mut column = self.expr(&columns.lo)?;
+        if self.program.split_k > 1 {
+            column = cx.add(column, cx.mul(self.part(), cx.uint(self.plan.columns)));
+        }
         *self.tile.borrow_mut() = Some(Tile { fragment, row, column });
         Ok(())
     }
@@ -121,8 +120,8 @@ impl<'c, 'p> Kernel<'c, 'p> {
             let row = cx.add(tile.row, cx.uint(block * MMA_M));
             let inside = overlaps(self, row, BOX_ROWS, window.row_lo, window.row_hi);
             cx.when(inside, || {
-                for from in (0..self.program.tile.n).step_by(PANEL as usize) {
-                    let width = PANEL.min(self.program.tile.n - from);
+                for from in (0..self.plan.columns).step_by(PANEL as usize) {
+                    let width = PANEL.min(self.plan.columns - from);
                     let column = cx.add(tile.column, cx.uint(from));
                     let register = from as usize / 2;
                     let block = block as usize;
@@ -155,7 +154,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     pub(super) fn stores_in_bulk(&self) -> bool {
         let boxes = self.plan.abi.maps.iter().filter(|map| map.box_rows == BOX_ROWS);
         let mut outputs = boxes.map(|map| &self.program.buffers[map.buffer]);
-        self.program.tile.n.is_multiple_of(PANEL)
+        self.plan.columns.is_multiple_of(PANEL)
             && outputs.any(|buffer| {
                 buffer.element != Element::F32 && buffer.kind != flux_ir::program::BufferKind::Input
             })

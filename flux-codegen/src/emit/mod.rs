@@ -2,6 +2,7 @@
 
 mod consumer;
 mod epilogue;
+mod exchange;
 mod index;
 mod math;
 mod place;
@@ -9,26 +10,24 @@ mod producer;
 mod retire;
 mod statement;
 mod store;
+mod stream;
 mod value;
 mod wait;
 
 use crate::context::{Cell, Cx, Int};
 use crate::error::Error;
 use crate::machine;
-use crate::nvvm::{fence, mbarrier, memory, special, sync};
-use crate::plan::{GROUPS, Plan};
-use flux_ir::abi::{THREADS, Word};
+use crate::nvvm::{cluster, fence, mbarrier, memory, special, sync};
+use crate::plan::Plan;
+use flux_ir::Span;
+use flux_ir::abi::{self, Word};
 use flux_ir::arena::Handle;
 use flux_ir::program::{Program, Sym};
-use flux_ir::{Consumers, Span};
 use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
 use inkwell::values::{FunctionValue, PointerValue};
 use std::cell::RefCell;
-
-/// Threads of a warpgroup.
-pub(crate) const WARPGROUP: u32 = 128;
 
 /// Calling convention of a kernel (LLVM, `CallingConv::PTX_Kernel`).
 const PTX_KERNEL: u32 = 71;
@@ -54,6 +53,8 @@ pub(crate) struct Kernel<'c, 'p> {
     /// Offset of the warp's next staging box.
     staging: Cell<'c>,
     tile: RefCell<Option<epilogue::Tile<'c>>>,
+    /// The tile table's row of the item at hand.
+    item_row: RefCell<Option<[Int<'c>; 4]>>,
     tid: Int<'c>,
     lane: Int<'c>,
     /// Warp of the CTA; the same in all lanes.
@@ -70,7 +71,7 @@ pub(crate) fn kernel(program: &Program, plan: &Plan, entry: &str) -> Result<Stri
     let module = context.create_module(&program.name);
     module.set_triple(&machine.get_triple());
     module.set_data_layout(&machine.get_target_data().get_data_layout());
-    let function = declare(&context, &module, plan, entry);
+    let function = declare(&context, &module, program, plan, entry);
     let shared = module.add_global(
         context.i8_type().array_type(0),
         Some(AddressSpace::from(SHARED)),
@@ -87,6 +88,7 @@ pub(crate) fn kernel(program: &Program, plan: &Plan, entry: &str) -> Result<Stri
 fn declare<'c>(
     context: &'c Context,
     module: &inkwell::module::Module<'c>,
+    program: &Program,
     plan: &Plan,
     entry: &str,
 ) -> FunctionValue<'c> {
@@ -98,8 +100,13 @@ fn declare<'c>(
     function.set_call_conventions(PTX_KERNEL);
     let text = |key: &str, value: &str| context.create_string_attribute(key, value);
     let kind = Attribute::get_named_enum_kind_id;
-    for (key, value) in [("nvvm.maxntid", THREADS.to_string()), ("nvvm.minctasm", 1.to_string())] {
-        function.add_attribute(AttributeLoc::Function, text(key, &value));
+    let threads = abi::threads(program.consumers).to_string();
+    for (key, value) in [("nvvm.maxntid", threads.as_str()), ("nvvm.minctasm", "1")] {
+        function.add_attribute(AttributeLoc::Function, text(key, value));
+    }
+    if program.split_k > 1 {
+        let cluster = format!("{},1,1", program.split_k);
+        function.add_attribute(AttributeLoc::Function, text("nvvm.cluster_dim", &cluster));
     }
     let nounwind = context.create_enum_attribute(kind("nounwind"), 0);
     function.add_attribute(AttributeLoc::Function, nounwind);
@@ -150,14 +157,17 @@ impl<'c, 'p> Kernel<'c, 'p> {
             epoch: cx.int(0),
             staging: cx.cell_of(cx.int(0)),
             tile: RefCell::new(None),
+            item_row: RefCell::new(None),
             tid,
             lane: cx.and(tid, cx.uint(31)),
             warp,
             span: std::cell::Cell::new(plan.span),
             cx,
         };
-        let completed = memory::ld_relaxed_sys(&kernel.cx, kernel.word(Word::Epoch));
-        kernel.epoch = kernel.cx.add(completed, kernel.cx.int(1));
+        if program.communicates() {
+            let completed = memory::ld_relaxed_sys(&kernel.cx, kernel.word(Word::Epoch));
+            kernel.epoch = kernel.cx.add(completed, kernel.cx.int(1));
+        }
         for (var, value) in &program.lets {
             let value = kernel.expr(value)?;
             kernel.cx.set(kernel.vars[var.index()], value);
@@ -173,21 +183,30 @@ impl<'c, 'p> Kernel<'c, 'p> {
             self.init_barriers();
             Ok::<(), Error>(())
         })?;
+        if self.program.split_k > 1 {
+            // The peer's barriers are ready before anything is sent there.
+            cluster::arrive_relaxed(cx);
+        }
         let group = cx.shr(self.warp, 2);
         let (producer, consumer, end) =
             (cx.block("producer"), cx.block("consumer"), cx.block("end"));
         cx.branch(cx.nonzero(group), consumer, producer);
-        let (fewer, more) = self.plan.registers(self.program);
+        let split = self.plan.registers(self.program);
+        let threads = abi::threads(self.program.consumers);
 
         cx.at(producer);
-        sync::bar_arrive(cx, START_BARRIER, THREADS);
-        sync::setmaxnreg_dec(cx, fewer);
+        sync::bar_arrive(cx, START_BARRIER, threads);
+        if let Some((fewer, _)) = split {
+            sync::setmaxnreg_dec(cx, fewer);
+        }
         cx.when(first, || self.produce())?;
         cx.jump(end);
 
         cx.at(consumer);
-        sync::bar_sync(cx, START_BARRIER, THREADS);
-        sync::setmaxnreg_inc(cx, more);
+        sync::bar_sync(cx, START_BARRIER, threads);
+        if let Some((_, more)) = split {
+            sync::setmaxnreg_inc(cx, more);
+        }
         self.consume(cx.sub(group, cx.int(1)))?;
         self.retire()?;
         cx.jump(end);
@@ -200,13 +219,14 @@ impl<'c, 'p> Kernel<'c, 'p> {
     fn init_barriers(&self) {
         let cx = &self.cx;
         // One thread of every warpgroup that reads a stage frees it.
-        let readers = match self.program.consumers {
-            Consumers::Cooperative => GROUPS,
-            Consumers::PingPong => 1,
-        };
+        let readers = self.program.consumers.sharing();
         for stage in 0..self.program.stages {
             mbarrier::init(cx, self.full(cx.uint(stage)), 1);
             mbarrier::init(cx, self.empty(cx.uint(stage)), readers);
+        }
+        if self.program.split_k > 1 {
+            self.init_exchange();
+            fence::mbarrier_init_cluster(cx);
         }
         fence::proxy_async_shared(cx);
     }
@@ -237,7 +257,8 @@ impl<'c, 'p> Kernel<'c, 'p> {
     fn sym(&self, sym: Sym) -> Int<'c> {
         match sym {
             Sym::Epoch => self.epoch,
-            Sym::Cta => special::ctaid(&self.cx),
+            Sym::Cta if self.program.split_k == 1 => special::ctaid(&self.cx),
+            Sym::Cta => self.cx.udiv(special::ctaid(&self.cx), self.cx.uint(self.program.split_k)),
             Sym::M | Sym::N | Sym::K | Sym::World | Sym::Rank | Sym::Ctas => {
                 self.cx.truncate(self.word(Word::Sym(sym)))
             }
@@ -251,7 +272,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
 
 /// Every thread of the CTA, once mbarriers are ready.
 const START_BARRIER: u32 = 0;
-/// Both consumer warpgroups, when they are through.
+/// Every consumer warpgroup, when they are through.
 const END_BARRIER: u32 = 1;
 /// Ping-pong order: consumer 0 waits here, consumer 1 on the next.
 const ORDER_BARRIER: u32 = 2;

@@ -9,6 +9,7 @@ use crate::nvvm::{fence, mbarrier, tma};
 use crate::plan::PANEL;
 use flux_ir::abi::{MapParam, SWIZZLE_BYTES};
 use flux_ir::program::{Op, Place, Stmt};
+use flux_ir::{Balance, Cache};
 
 impl<'c> Kernel<'c, '_> {
     pub(super) fn produce(&self) -> Result<(), Error> {
@@ -25,10 +26,17 @@ impl<'c> Kernel<'c, '_> {
         let stage = cx.cell_of(cx.int(0));
         let parity = cx.cell_of(cx.int(1));
         let tiles = &self.plan.tiles;
+        let k_first = self.k_first()?;
+        if self.program.balance == Balance::StreamK {
+            return self.items(|_, item| {
+                self.define(tiles.var, item.tile);
+                let before = cx.mul(item.first, cx.uint(self.program.tile.k));
+                self.produce_part((stage, parity), cx.add(k_first, before), item.steps)
+            });
+        }
         let (to, step) = (self.expr(tiles.to)?, self.step(tiles.step)?);
         self.define(tiles.var, self.expr(tiles.from)?);
         let steps = self.k_steps()?;
-        let k_first = self.expr(&self.plan.depth.lo)?;
         cx.count(self.vars[crate::plan::index(tiles.var)], to, step, || {
             self.statements(self.plan.head, Role::Producer)?;
             if unfenced(self.plan.head) {
@@ -82,8 +90,48 @@ impl<'c> Kernel<'c, '_> {
         })
     }
 
-    /// Steps of the k-loop: the same on every tile.
+    /// Loads `steps` k-steps of the tile at hand, from column `k_first` of the left operand on.
+    fn produce_part(
+        &self,
+        ring: (Cell<'c>, Cell<'c>),
+        k_first: Int<'c>,
+        steps: Int<'c>,
+    ) -> Result<(), Error> {
+        self.statements(self.plan.head, Role::Producer)?;
+        let loads = self.loads()?;
+        let k = self.cx.cell_of(self.cx.int(0));
+        self.fill(&loads, ring, (k, steps, k_first))
+    }
+
+    /// Steps of the k-loop that this multiprocessor takes: the same on every tile.
     pub(super) fn k_steps(&self) -> Result<Int<'c>, Error> {
+        let cx = &self.cx;
+        let all = self.all_k_steps()?;
+        Ok(match self.program.split_k {
+            1 => all,
+            _ => {
+                // The first part is the longer one.
+                let (longer, shorter) = (cx.shr(cx.add(all, cx.int(1)), 1), cx.shr(all, 1));
+                cx.select(cx.nonzero(self.part()), shorter, longer)
+            }
+        })
+    }
+
+    /// The column of the left operand that the k-loop of this multiprocessor begins with.
+    fn k_first(&self) -> Result<Int<'c>, Error> {
+        let cx = &self.cx;
+        let first = self.expr(&self.plan.depth.lo)?;
+        Ok(match self.program.split_k {
+            1 => first,
+            _ => {
+                let longer = cx.shr(cx.add(self.all_k_steps()?, cx.int(1)), 1);
+                let steps = cx.mul(self.part(), longer);
+                cx.add(first, cx.mul(steps, cx.uint(self.program.tile.k)))
+            }
+        })
+    }
+
+    fn all_k_steps(&self) -> Result<Int<'c>, Error> {
         let cx = &self.cx;
         let depth = &self.plan.depth;
         let length = cx.max(cx.sub(self.expr(&depth.hi)?, self.expr(&depth.lo)?), cx.int(0));
@@ -101,6 +149,7 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let (tile, shared) = (self.program.tile, &self.plan.abi.shared);
         let panels = tile.k / PANEL;
+        let once = self.program.cache == Cache::StreamB;
         let mut loads = Vec::new();
         let a = &self.plan.products[0].a;
         let map = self.map_at(a, tile.m, PANEL)?;
@@ -108,7 +157,7 @@ impl<'c> Kernel<'c, '_> {
         for panel in 0..panels {
             let offset = shared.a + panel * tile.m * SWIZZLE_BYTES;
             let at = At::Along { row, k: panel * PANEL };
-            loads.push(Load { map, offset, stage: shared.a_stage, at });
+            loads.push(Load { map, offset, stage: shared.a_stage, once: false, at });
         }
         for (index, product) in self.plan.products.iter().enumerate() {
             let b = &product.b;
@@ -120,7 +169,7 @@ impl<'c> Kernel<'c, '_> {
                     for panel in 0..panels {
                         let offset = base + panel * tile.n * SWIZZLE_BYTES;
                         let at = At::Along { row, k: panel * PANEL };
-                        loads.push(Load { map, offset, stage: shared.b_stage, at });
+                        loads.push(Load { map, offset, stage: shared.b_stage, once, at });
                     }
                 }
                 Major::Mn => {
@@ -130,7 +179,7 @@ impl<'c> Kernel<'c, '_> {
                         let column = cx.add(first, cx.uint(panel * PANEL));
                         let offset = base + panel * tile.k * SWIZZLE_BYTES;
                         let at = At::Across { column };
-                        loads.push(Load { map, offset, stage: shared.b_stage, at });
+                        loads.push(Load { map, offset, stage: shared.b_stage, once, at });
                     }
                 }
             }
@@ -144,13 +193,11 @@ impl<'c> Kernel<'c, '_> {
             At::Along { row, k } => [cx.add(k_at, cx.uint(k)), row],
             At::Across { column } => [column, k_at],
         };
-        tma::load_2d(
-            cx,
-            self.shared_at(load.offset, slot, load.stage),
-            load.map,
-            coordinates,
-            full,
-        );
+        let to = self.shared_at(load.offset, slot, load.stage);
+        match load.once {
+            true => tma::load_2d_evict_first(cx, to, load.map, coordinates, full),
+            false => tma::load_2d(cx, to, load.map, coordinates, full),
+        }
     }
 
     /// The address of the tensor map of the plane that `place` lies in.
@@ -197,6 +244,8 @@ struct Load<'c> {
     offset: u32,
     /// Bytes from one stage to the next.
     stage: u32,
+    /// Whether nobody reads it again.
+    once: bool,
     at: At<'c>,
 }
 

@@ -55,6 +55,13 @@ impl<'c, 'p> Kernel<'c, 'p> {
             self.span.set(stmt.span);
             match &stmt.op {
                 Op::Let { var, value } => self.define(*var, self.expr(value)?),
+                Op::Row { vars, .. } if self.item_row.borrow().is_some() => {
+                    // The items carry the rows of the one table.
+                    let row = *self.item_row.borrow();
+                    for (var, value) in vars.iter().zip(row.into_iter().flatten()) {
+                        self.define(*var, value);
+                    }
+                }
                 Op::Row { table, index, vars } => {
                     let row = cx.shl(cx.widen(self.expr(index)?), 4);
                     let at = cx.add(self.word(Word::Table(*table)), row);

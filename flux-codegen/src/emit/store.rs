@@ -58,7 +58,7 @@ impl<'c> Kernel<'c, '_> {
             let message = format!("`{}` is read, and stored to", buffer.name);
             return Err(self.unsupported(message, "store to an output"));
         }
-        let whole = self.program.tile.n.is_multiple_of(PANEL) && buffer.element != Element::F32;
+        let whole = self.plan.columns.is_multiple_of(PANEL) && buffer.element != Element::F32;
         let map = match whole && !is_peer(place) {
             true => Some(self.map_at(place, BOX_ROWS, SWIZZLE_BYTES / buffer.element.bytes())?),
             false => None,

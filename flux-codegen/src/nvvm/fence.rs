@@ -8,6 +8,11 @@ pub(crate) fn proxy_async(cx: &Cx) {
     cx.asm(false, "fence.proxy.async;", "~{memory}", None, &[]);
 }
 
+/// `fence.mbarrier_init`: what other CTAs of the cluster do at a barrier comes behind its making.
+pub(crate) fn mbarrier_init_cluster(cx: &Cx) {
+    cx.asm(false, "fence.mbarrier_init.release.cluster;", "~{memory}", None, &[]);
+}
+
 /// `fence.proxy.async.shared::cta`: the same, of the CTA's shared memory alone.
 pub(crate) fn proxy_async_shared(cx: &Cx) {
     cx.asm(false, "fence.proxy.async.shared::cta;", "~{memory}", None, &[]);

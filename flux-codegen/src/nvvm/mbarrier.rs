@@ -16,6 +16,14 @@ pub(crate) fn arrive_expect_tx<'c>(cx: &Cx<'c>, barrier: Int<'c>, bytes: u32) {
     cx.asm(false, text, "r,r,~{memory}", None, &[barrier.into(), cx.uint(bytes).into()]);
 }
 
+/// [`arrive_expect_tx`] where `cond` is not 0.
+pub(crate) fn arrive_expect_tx_if<'c>(cx: &Cx<'c>, barrier: Int<'c>, bytes: u32, cond: Int<'c>) {
+    let text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; \
+                @p mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1; }";
+    let args = [barrier.into(), cx.uint(bytes).into(), cond.into()];
+    cx.asm(false, text, "r,r,r,~{memory}", None, &args);
+}
+
 /// `mbarrier.arrive` (release at CTA scope) where `cond` is not 0.
 pub(crate) fn arrive_if<'c>(cx: &Cx<'c>, barrier: Int<'c>, cond: Int<'c>) {
     let text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; \

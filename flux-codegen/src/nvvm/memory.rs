@@ -83,6 +83,53 @@ pub(crate) fn atom_claim<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
     int(cx, false, "atom.relaxed.sys.global.cas.b32 $0, [$1], 0, 1;", "=r,l,~{memory}", at)
 }
 
+/// `st.release` of a word where `cond` is not 0.
+pub(crate) fn st_release_if<'c>(
+    cx: &Cx<'c>,
+    scope: Scope,
+    cond: Int<'c>,
+    at: Int<'c>,
+    value: Int<'c>,
+) {
+    let scope = scope.name();
+    let text = format!(
+        "{{ .reg .pred p; setp.ne.u32 p, $0, 0; @p st.release.{scope}.global.u32 [$1], $2; }}"
+    );
+    cx.asm(false, &text, "r,l,r,~{memory}", None, &[cond.into(), at.into(), value.into()]);
+}
+
+/// `st.relaxed.gpu` of a word where `cond` is not 0.
+pub(crate) fn st_relaxed_gpu_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, value: Int<'c>) {
+    let text = "{ .reg .pred p; setp.ne.u32 p, $0, 0; @p st.relaxed.gpu.global.u32 [$1], $2; }";
+    cx.asm(false, text, "r,l,r,~{memory}", None, &[cond.into(), at.into(), value.into()]);
+}
+
+/// `ld.acquire.gpu` of a word until it is not 0.
+///
+/// It needs no time limit: who raises the word waits for nothing before.
+pub(crate) fn spin_acquire_gpu<'c>(cx: &Cx<'c>, at: Int<'c>) {
+    let text = "{ .reg .pred p; .reg .b32 v; L: ld.acquire.gpu.global.u32 v, [$0]; \
+                setp.eq.u32 p, v, 0; @p bra L; }";
+    cx.asm(false, text, "l,~{memory}", None, &[at.into()]);
+}
+
+/// `ld.global.v4.f32`.
+pub(crate) fn ld_global_v4_f32<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Float<'c>; 4] {
+    let ty = cx.context.struct_type(&[cx.f32.into(); 4], false);
+    let text = "ld.global.v4.f32 {$0, $1, $2, $3}, [$4];";
+    let all = cx
+        .asm(false, text, "=f,=f,=f,=f,l,~{memory}", Some(ty.into()), &[at.into()])
+        .expect("a result was asked for");
+    [0, 1, 2, 3].map(|index| cx.member(all, index).into_float_value())
+}
+
+/// `st.global.v4.f32`.
+pub(crate) fn st_global_v4_f32<'c>(cx: &Cx<'c>, at: Int<'c>, values: [Float<'c>; 4]) {
+    let [x, y, z, w] = values;
+    let args = [at.into(), x.into(), y.into(), z.into(), w.into()];
+    cx.asm(false, "st.global.v4.f32 [$0], {$1, $2, $3, $4};", "l,f,f,f,f,~{memory}", None, &args);
+}
+
 /// `ld.shared.v4.u32`.
 pub(crate) fn ld_shared_v4<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Int<'c>; 4] {
     let ty = cx.context.struct_type(&[cx.i32.into(); 4], false);

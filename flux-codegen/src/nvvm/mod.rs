@@ -5,6 +5,7 @@
 //! memory, so that LLVM keeps the order it was written in. Global addresses are 64-bit, shared
 //! addresses 32-bit integers.
 
+pub(crate) mod cluster;
 pub(crate) mod convert;
 pub(crate) mod fence;
 pub(crate) mod mbarrier;

@@ -18,6 +18,25 @@ pub(crate) fn load_2d<'c>(
     cx.asm(false, text, "r,l,r,r,r,~{memory}", None, &args);
 }
 
+/// The policy of `createpolicy.fractional.L2::evict_first` for all of what is loaded, as compilers
+/// encode it: it is opaque to the PTX ISA.
+const EVICT_FIRST: i64 = 0x12F0_0000_0000_0000;
+
+/// [`load_2d`] of what is read once: it leaves the L2 cache first.
+pub(crate) fn load_2d_evict_first<'c>(
+    cx: &Cx<'c>,
+    to: Int<'c>,
+    map: Int<'c>,
+    [column, row]: [Int<'c>; 2],
+    barrier: Int<'c>,
+) {
+    let text = "cp.async.bulk.tensor.2d.shared::cluster.global.tile\
+                .mbarrier::complete_tx::bytes.L2::cache_hint [$0], [$1, {$2, $3}], [$4], $5;";
+    let policy = cx.long(EVICT_FIRST);
+    let args = [to, map, column, row, barrier, policy].map(Into::into);
+    cx.asm(false, text, "r,l,r,r,r,l,~{memory}", None, &args);
+}
+
 /// `cp.async.bulk.tensor.2d` from shared to global memory, in the current bulk group.
 pub(crate) fn store_2d<'c>(cx: &Cx<'c>, map: Int<'c>, [column, row]: [Int<'c>; 2], from: Int<'c>) {
     let text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group \

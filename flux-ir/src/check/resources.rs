@@ -4,7 +4,7 @@ use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
 use crate::program::{BufferKind, Engine, Op, Program, Stmt, Update};
-use crate::schedule::Consumers;
+use crate::schedule::{Balance, Consumers};
 use crate::span::Span;
 use crate::target::Target;
 
@@ -23,6 +23,9 @@ const ACCUMULATOR_REGISTERS: u32 = 208;
 
 /// Rows, and columns, of the largest box a tensor map can describe (`cuTensorMapEncodeTiled`).
 const BOX_LIMIT: u32 = 256;
+
+/// Tile rows below those of a `wgmma`.
+const FEW_ROWS: [u32; 3] = [8, 16, 32];
 
 /// Stages beyond any that fit, to keep sizes in 32 bits.
 const STAGES_LIMIT: u32 = 64;
@@ -43,6 +46,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
     }
     copy_signals(program, found);
     exposed(program, found);
+    split(program, found);
     rows(program, found);
     columns(program, found);
     accumulators(program, span, found);
@@ -116,13 +120,55 @@ fn swizzle(program: &Program, element: Element, found: &mut Diagnostics) {
     }
 }
 
+/// A cluster of two exchanges halves of the tile's columns on the chip.
+fn split(program: &Program, found: &mut Diagnostics) {
+    let mut refuse = |message: String, help: &str| {
+        let diagnostic = Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message);
+        found.push(diagnostic.help(help));
+    };
+    if !(1..=2).contains(&program.split_k) {
+        let message = format!("expected `split_k` 1 or 2, found {}", program.split_k);
+        refuse(message, "split_k = 2 gives each tile to a cluster of two multiprocessors");
+        return;
+    }
+    let streams = program.balance == Balance::StreamK;
+    if streams && program.communicates() {
+        let message = "expected no `balance = stream_k` in a kernel that communicates".to_owned();
+        refuse(message, "leave it out: waits and signals belong to whole tiles");
+    }
+    if program.split_k == 1 {
+        return;
+    }
+    if streams {
+        let message = "expected `split_k` or `balance = stream_k`, found both".to_owned();
+        refuse(message, "each of them cuts tiles along k");
+    }
+    if program.communicates() {
+        let message = "expected no `split_k` in a kernel that communicates".to_owned();
+        refuse(message, "leave `split_k` out: waits and signals are counted per multiprocessor");
+    }
+    if program.consumers == Consumers::PingPong {
+        let message =
+            "expected consumers that share tiles for `split_k`, found ping_pong".to_owned();
+        refuse(message, "write `consumers = single` or `cooperative`");
+    }
+    if !program.tile.n.is_multiple_of(16) {
+        let message = format!(
+            "expected tile columns in multiples of 16 for `split_k`, found {}",
+            program.tile.n
+        );
+        refuse(message, "each of the two multiprocessors stores half of the columns");
+    }
+}
+
 fn rows(program: &Program, found: &mut Diagnostics) {
     // A wgmma has 64 rows (PTX ISA, "wgmma.mma_async"); cooperative warpgroups halve the tile.
-    let unit = match program.consumers {
-        Consumers::Cooperative => 128,
-        Consumers::PingPong => 64,
-    };
+    let unit = 64 * program.consumers.sharing();
     let m = program.tile.m;
+    // One warpgroup may load fewer rows than it multiplies: the others come to nothing.
+    if program.consumers == Consumers::Single && FEW_ROWS.contains(&m) {
+        return;
+    }
     if !m.is_multiple_of(unit) || m > BOX_LIMIT {
         let message = format!(
             "expected tile rows in multiples of {unit} up to {BOX_LIMIT} for {} consumers, found {m}",
@@ -145,10 +191,7 @@ fn columns(program: &Program, found: &mut Diagnostics) {
 }
 
 fn accumulators(program: &Program, span: Span, found: &mut Diagnostics) {
-    let rows = match program.consumers {
-        Consumers::Cooperative => program.tile.m / 2,
-        Consumers::PingPong => program.tile.m,
-    };
+    let rows = program.tile.m.div_ceil(program.consumers.sharing());
     // 64 × n accumulators of a warpgroup are n / 2 registers of each of its 128 threads.
     let registers = |n: u32| {
         u64::from(n) / 2 * u64::from(program.accumulators()) * u64::from(rows.div_ceil(64))

@@ -27,7 +27,7 @@ use crate::arena::{Arena, handles};
 use crate::element::Element;
 use crate::kernel::{Binary, Unary};
 use crate::order::Order;
-use crate::schedule::Consumers;
+use crate::schedule::{Balance, Cache, Consumers};
 use crate::span::Span;
 use crate::target::Target;
 use crate::tile::TileShape;
@@ -419,6 +419,12 @@ pub struct Program {
     pub stages: u32,
     /// How consumer warpgroups divide tiles.
     pub consumers: Consumers,
+    /// Multiprocessors that share the k-steps of a tile: each `cta` is a cluster of so many.
+    pub split_k: u32,
+    /// How CTAs divide the tiles of an output.
+    pub balance: Balance,
+    /// What the L2 cache is told of the operands.
+    pub cache: Cache,
     /// Tensors and workspace.
     pub buffers: Arena<BufferId, Buffer>,
     /// Names of the scalars passed at launch, in order.

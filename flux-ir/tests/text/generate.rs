@@ -10,7 +10,7 @@ use flux_ir::program::{
     Place, Product, Range, Scope, SignalArray, SignalId, Stmt, Sym, Table, TableId, Update,
     ValueEntry, ValueId, ValueOp, Var, VarId,
 };
-use flux_ir::{Consumers, Element, Kernel, Order, Program, Span, Target, TileShape};
+use flux_ir::{Balance, Cache, Consumers, Element, Kernel, Order, Program, Span, Target, TileShape};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -272,7 +272,12 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
         name(),
         select(&Target::ALL[..]),
         any::<[u32; 4]>(),
-        select(&Consumers::ALL[..]),
+        (
+            select(&Consumers::ALL[..]),
+            1..4_u32,
+            select(&Balance::ALL[..]),
+            select(&Cache::ALL[..]),
+        ),
         names(),
         vec((handle(), expr()), 0..4),
     );
@@ -287,7 +292,8 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
         vec(agent, 0..3).prop_map(|agents| agents.into_iter().collect()),
     );
     (head, sections).prop_map(|(head, sections)| {
-        let (name, target, [m, n, k, stages], consumers, scalars, lets) = head;
+        let (name, target, [m, n, k, stages], choices, scalars, lets) = head;
+        let (consumers, split_k, balance, cache) = choices;
         let (buffers, signals, vars, tables, values, agents) = sections;
         Program {
             name,
@@ -295,6 +301,9 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
             tile: TileShape { m, n, k },
             stages,
             consumers,
+            split_k,
+            balance,
+            cache,
             buffers,
             scalars,
             signals,

@@ -9,7 +9,7 @@ use crate::program::{
     Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, SignalArray, Sym,
     Table, ValueEntry, ValueId, ValueOp, Var, VarId,
 };
-use crate::schedule::Consumers;
+use crate::schedule::{Balance, Cache, Consumers};
 use crate::span::Span;
 use crate::target::Target;
 use crate::tile::TileShape;
@@ -49,12 +49,26 @@ fn read(mut cursor: Cursor) -> Parsed<Program> {
     let stages = cursor.u32()?;
     cursor.word("consumers")?;
     let consumers = cursor.choice("a form of consumers", &Consumers::ALL, Consumers::name)?;
+    let split_k = if cursor.take_word("split_k") { cursor.u32()? } else { 1 };
+    let balance = if cursor.take_word("balance") {
+        cursor.choice("a balance", &Balance::ALL, Balance::name)?
+    } else {
+        Balance::Tiles
+    };
+    let cache = if cursor.take_word("cache") {
+        cursor.choice("a cache policy", &Cache::ALL, Cache::name)?
+    } else {
+        Cache::Normal
+    };
     let program = Program {
         name,
         target,
         tile,
         stages,
         consumers,
+        split_k,
+        balance,
+        cache,
         buffers: Arena::new(),
         scalars: Vec::new(),
         signals: Arena::new(),

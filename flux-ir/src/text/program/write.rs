@@ -6,6 +6,7 @@ use crate::program::{
     At, BinOp, Buffer, BufferId, Cond, Expr, Op, Place, Product, Program, Range, SignalId, Stmt,
     Table, TableId, Update, ValueOp, VarId,
 };
+use crate::schedule::{Balance, Cache};
 use crate::span::Span;
 use std::fmt;
 
@@ -14,13 +15,18 @@ impl fmt::Display for Program {
         let mut writer = Writer { program: self, seen: Vec::new(), out: String::new() };
         writer.sections()?;
         writeln!(f, "program @{} for {} {{", name(&self.name), self.target)?;
-        writeln!(
-            f,
-            "  tile {} stages {} consumers {}",
-            self.tile,
-            self.stages,
-            self.consumers.name()
-        )?;
+        write!(f, "  tile {} stages {} consumers ", self.tile, self.stages)?;
+        f.write_str(self.consumers.name())?;
+        if self.split_k != 1 {
+            write!(f, " split_k {}", self.split_k)?;
+        }
+        if self.balance != Balance::Tiles {
+            write!(f, " balance {}", self.balance.name())?;
+        }
+        if self.cache != Cache::Normal {
+            write!(f, " cache {}", self.cache.name())?;
+        }
+        writeln!(f)?;
         if !writer.seen.iter().copied().eq(self.vars.handles()) {
             let names: Vec<_> = self.vars.handles().map(|var| writer.var_name(var)).collect();
             writeln!(f, "  vars {}", names.join(", "))?;
