@@ -110,15 +110,14 @@ impl<'c> Kernel<'c, '_> {
                 self.statements(self.plan.head, Role::Silent)?;
                 self.turn_ring(ring, before);
                 let fragment = self.mainloop(group, item.steps, ring)?;
-                let part = self.part_of(turn);
                 cx.either(
-                    self.is_sent(part),
+                    self.is_sent(&item),
                     || {
-                        self.send(part, &fragment);
+                        self.send(&item, &fragment);
                         Ok(())
                     },
                     || {
-                        let sums = self.add_parts(part, &fragment)?;
+                        let sums = self.add_parts(&item, &fragment)?;
                         self.begin_tile(group, sums)?;
                         self.statements(self.plan.tail, Role::Epilogue)
                     },

@@ -26,6 +26,8 @@ pub(super) struct Item<'c> {
     pub(super) tile: Int<'c>,
     pub(super) first: Int<'c>,
     pub(super) steps: Int<'c>,
+    /// What becomes of the sums, as [`flux_ir::stream::encode`] says it.
+    part: Int<'c>,
     /// The tile's row of the tile table.
     row: [Int<'c>; 4],
 }
@@ -54,38 +56,26 @@ impl<'c> Kernel<'c, '_> {
         Ok(())
     }
 
-    fn item_at(&self, turn: Int<'c>) -> Int<'c> {
+    fn item(&self, turn: Int<'c>) -> Item<'c> {
         let cx = &self.cx;
         let width = cx.truncate(self.word(Word::ItemsOfCta));
         let index = cx.add(cx.mul(self.sym(Sym::Cta), width), turn);
         let bytes = cx.mul(cx.widen(index), cx.long(4 * ITEM_WORDS as i64));
-        cx.add(self.word(Word::Items), bytes)
-    }
-
-    /// What becomes of an item's sums, read anew: the mainloop needs the register.
-    pub(super) fn part_of(&self, turn: Int<'c>) -> Int<'c> {
-        let cx = &self.cx;
-        memory::ld_relaxed_sys(cx, cx.add(self.item_at(turn), cx.long(12)))
-    }
-
-    fn item(&self, turn: Int<'c>) -> Item<'c> {
-        let cx = &self.cx;
-        let at = self.item_at(turn);
-        let [tile, first, steps, _] = memory::ld_global_nc_v4(cx, at);
+        let at = cx.add(self.word(Word::Items), bytes);
+        let [tile, first, steps, part] = memory::ld_global_nc_v4(cx, at);
         let row = memory::ld_global_nc_v4(cx, cx.add(at, cx.long(16)));
-        Item { tile, first, steps, row }
+        Item { tile, first, steps, part, row }
     }
 
-    /// Whether the sums of an item go to another CTA; `part` is as
-    /// [`flux_ir::stream::encode`] writes it.
-    pub(super) fn is_sent(&self, part: Int<'c>) -> Int<'c> {
-        self.cx.nonzero(self.cx.and(part, self.cx.int(1)))
+    /// Whether the sums of an item go to another CTA.
+    pub(super) fn is_sent(&self, item: &Item<'c>) -> Int<'c> {
+        self.cx.nonzero(self.cx.and(item.part, self.cx.int(1)))
     }
 
     /// Hands the sums of a part to the CTA that has the tile's end.
-    pub(super) fn send(&self, part: Int<'c>, fragment: &Fragment<'c>) {
+    pub(super) fn send(&self, item: &Item<'c>, fragment: &Fragment<'c>) {
         let cx = &self.cx;
-        let slot = cx.shr(part, 16);
+        let slot = cx.shr(item.part, 16);
         let at = self.sums_at(slot);
         let all: Vec<Float> = fragment.concat();
         for (piece, values) in all.chunks_exact(4).enumerate() {
@@ -104,7 +94,7 @@ impl<'c> Kernel<'c, '_> {
     /// The sums of a whole tile: those that others sent are added in their order.
     pub(super) fn add_parts(
         &self,
-        part: Int<'c>,
+        item: &Item<'c>,
         fragment: &Fragment<'c>,
     ) -> Result<Fragment<'c>, Error> {
         let cx = &self.cx;
@@ -114,8 +104,8 @@ impl<'c> Kernel<'c, '_> {
         for (&cell, &value) in flat.iter().zip(fragment.iter().flatten()) {
             cx.set_f(cell, value);
         }
-        let first = cx.shr(part, 16);
-        let count = cx.and(cx.shr(part, 1), cx.uint(0x7fff));
+        let first = cx.shr(item.part, 16);
+        let count = cx.and(cx.shr(item.part, 1), cx.uint(0x7fff));
         let slot = cx.cell_of(first);
         cx.count(slot, cx.add(first, count), cx.int(1), || {
             let flag = self.flag_at(cx.get(slot));
