@@ -1,6 +1,6 @@
 //! `#[schedule(…)]`: values, and what is said where they are none.
 
-use flux_ir::{Consumers, Order, Schedule};
+use flux_ir::{Balance, Cache, Consumers, Order, Schedule};
 use flux_syntax::{Function, OrderSyntax, ScheduleSyntax, parse_schedules};
 
 fn parse(attributes: &str) -> Result<Vec<ScheduleSyntax>, String> {
@@ -30,6 +30,15 @@ fn every_choice_is_read() {
     assert_eq!(read.schedule, expected);
     assert_eq!(read.written[1], ("stages", flux_ir::Span::new(1, 52)));
     assert_eq!(read.span, flux_ir::Span::new(1, 12));
+}
+
+#[test]
+fn choices_that_share_tiles_are_read() {
+    let read = one("sm_90a, consumers = single, split_k = 2, cache = stream_b");
+    let single = Schedule::sm_90a().consumers(Consumers::Single);
+    assert_eq!(read.schedule, single.split_k(2).cache(Cache::StreamB));
+    let read = one("sm_90a, balance = stream_k");
+    assert_eq!(read.schedule, Schedule::sm_90a().balance(Balance::StreamK));
 }
 
 #[test]
@@ -88,7 +97,7 @@ fn mistakes_are_named_with_what_to_write() {
         ),
         (
             "host, consumers = pingpong",
-            "`consumers` is `cooperative` and `ping_pong`, found `pingpong`",
+            "`consumers` is `cooperative`, `ping_pong` and `single`, found `pingpong`",
             "did you mean `ping_pong`?",
         ),
         (
@@ -97,6 +106,7 @@ fn mistakes_are_named_with_what_to_write() {
             "there are `copy_engine`",
         ),
         ("host, order = grouped()", "expected the rows of a group", "write `order = grouped(8)`"),
+        ("host, balance = 4", "`balance` is `tiles` and `stream_k`, found `4`", ""),
         ("host, order = 4", "expected a tile order, found `4`", "there are `row_major`,"),
         ("host, stages = 4, stages = 5", "`stages` is given twice", "keep one"),
         ("host, stages = ", "unexpected end of input", "write `#[schedule("),
