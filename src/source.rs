@@ -167,7 +167,10 @@ fn not_compiled(definition: &Definition, schedule: Option<&Schedule>, known: &[S
         return Error::Unsupported { kernel, problem: problem.into() };
     }
     // These are read at run time: any compiled schedule serves all of them.
-    (wanted.order, wanted.chunk_rows, wanted.ctas) = (None, None, None);
+    (wanted.order, wanted.ctas) = (None, None);
+    if wanted.tail.is_none() {
+        wanted.chunk_rows = None;
+    }
     let images = definition.images.iter();
     let list: Vec<_> = images.map(|image| format!("({})", known[image.schedule])).collect();
     let known = if list.is_empty() { "nothing".into() } else { list.join(", ") };
@@ -179,7 +182,8 @@ fn image_for(definition: &'static Definition, schedule: usize) -> Option<&'stati
 }
 
 /// `wanted` (or the compiled schedule itself) where the compiled machine code serves it: order,
-/// chunks and CTAs are read at run time, the rest is compiled in.
+/// chunks and CTAs are read at run time, the rest is compiled in. Where a tail is sliced, so are the
+/// chunks: the code asks where it begins among them.
 fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
     let Some(wanted) = wanted else { return Some(compiled.clone()) };
     let serves = compiled.target == wanted.target
@@ -187,6 +191,7 @@ fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> 
         && compiled.stages == wanted.stages
         && compiled.consumers == wanted.consumers
         && compiled.tail == wanted.tail
+        && (compiled.tail.is_none() || compiled.chunk_rows == wanted.chunk_rows)
         && compiled.split_k == wanted.split_k
         && compiled.balance == wanted.balance
         && compiled.cache == wanted.cache
@@ -227,4 +232,19 @@ fn counts(schedule: &Schedule) -> Result<(), Diagnostics> {
         }
     }
     found.into_result(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_a_sliced_tail_serves_its_own_chunks_alone() {
+        let whole = Schedule::sm_90a();
+        assert!(matching(&whole, Some(&whole.clone().chunk_rows(100).ctas(7))).is_some());
+        assert!(matching(&whole, Some(&whole.clone().tail(256, 4))).is_none());
+        let sliced = whole.chunk_rows(640).tail(384, 4);
+        assert!(matching(&sliced, Some(&sliced.clone().ctas(7))).is_some());
+        assert!(matching(&sliced, Some(&sliced.clone().chunk_rows(100))).is_none());
+    }
 }
