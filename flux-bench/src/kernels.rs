@@ -3,25 +3,6 @@
 use flux::{Definition, Error, Rank, Schedule, Tensor};
 use half::{bf16, f16};
 
-#[flux::module]
-mod own {
-    use flux::prelude::*;
-
-    /// `C = A · Bᵀ` in f16, with the schedules of the library's bf16 kernel.
-    ///
-    /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m, n]`.
-    #[kernel]
-    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
-    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
-    #[schedule(sm_90a, tile = (128, 176, 64), stages = 4, consumers = ping_pong)]
-    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
-    pub(super) fn gemm_f16(a: &Global<f16>, b: &Global<f16>, c: &mut Global<f16>) {
-        for tile in c.tiles() {
-            c.store(tile, gemm(a, b.t(), tile));
-        }
-    }
-}
-
 /// The launch of a kernel (a, b) → c.
 type Launch<T> = dyn Fn(&Tensor<T>, &Tensor<T>, &mut Tensor<T>) -> Result<(), Error>;
 
@@ -130,7 +111,7 @@ macro_rules! plain {
 }
 
 plain!(bf16, flux::kernels::gemm_bf16);
-plain!(f16, own::gemm_f16);
+plain!(f16, flux::kernels::gemm_f16);
 
 #[cfg(test)]
 mod tests {
