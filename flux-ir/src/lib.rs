@@ -21,8 +21,8 @@ pub mod parametric;
 pub mod program;
 pub mod schedule;
 pub mod span;
-pub mod target;
 pub mod stream;
+pub mod target;
 pub mod text;
 pub mod tile;
 

@@ -10,7 +10,9 @@ use flux_ir::program::{
     Place, Product, Range, Scope, SignalArray, SignalId, Stmt, Sym, Table, TableId, Update,
     ValueEntry, ValueId, ValueOp, Var, VarId,
 };
-use flux_ir::{Balance, Cache, Consumers, Element, Kernel, Order, Program, Span, Target, TileShape};
+use flux_ir::{
+    Balance, Cache, Consumers, Element, Kernel, Order, Program, Span, Target, TileShape,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -272,12 +274,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
         name(),
         select(&Target::ALL[..]),
         any::<[u32; 4]>(),
-        (
-            select(&Consumers::ALL[..]),
-            1..4_u32,
-            select(&Balance::ALL[..]),
-            select(&Cache::ALL[..]),
-        ),
+        (select(&Consumers::ALL[..]), 1..4_u32, select(&Balance::ALL[..]), select(&Cache::ALL[..])),
         names(),
         vec((handle(), expr()), 0..4),
     );
