@@ -121,9 +121,6 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong)]
-    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, chunk_rows = 1024)]
-    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, chunk_rows = 640, tail = (384, 4))]
-    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, chunk_rows = 512, tail = (256, 4))]
     pub fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());

@@ -67,14 +67,25 @@ pub(super) fn launches(tile: TileShape) -> impl Iterator<Item = Launch> {
 }
 
 /// Launches with shards of every length up to two tiles, and one of twice as many tiles as a tile
-/// has rows, and twice as many k-steps as one has columns; one column of tiles and one CTA.
-pub(super) fn all_shards(tile: TileShape) -> impl Iterator<Item = Launch> {
+/// has rows, and twice as many k-steps as one has columns; and shards around one and two chunks; one column of
+/// tiles and one CTA.
+pub(super) fn all_shards(tile: TileShape, chunk_rows: Option<u32>) -> impl Iterator<Item = Launch> {
     let few = (1..=2 * tile.m).flat_map(move |shard| {
         [2, 3, 5]
             .into_iter()
             .flat_map(move |world| [0, 1, world - 1].map(|short| (shard * world - short, 1, world)))
     });
     let long = (4 * tile.m * tile.m, 2 * tile.k * tile.k, 2);
-    let all = few.chain([long]);
+    // Shards of one chunk and a little, of nearly two, of two, and of two and a half.
+    let chunk = chunk_rows.unwrap_or(0);
+    let chunked = [chunk + 1, 2 * chunk - chunk.min(1), 2 * chunk, 2 * chunk + chunk / 2]
+        .into_iter()
+        .filter(move |_| chunk > 0)
+        .flat_map(move |shard| {
+            [2, 3, 5].into_iter().flat_map(move |world| {
+                [0, 1, world - 1].map(|short| (shard * world - short, 4 * tile.k, world))
+            })
+        });
+    let all = few.chain([long]).chain(chunked);
     all.map(|(m, k, world)| Launch { shape: Shape { m, n: 1, k }, world, ctas: 1 })
 }

@@ -54,6 +54,8 @@ pub struct Subject {
     /// The kernel on the host in the smallest tiles: where a mutant is executed, at the same point.
     /// Lowering makes the same statements for every schedule; numbers in them differ.
     small: Program,
+    /// The schedule's.
+    chunk_rows: Option<u32>,
 }
 
 impl Subject {
@@ -75,7 +77,8 @@ impl Subject {
             verify(program).map(|verified| verified.program().clone())
         };
         let name = format!("{} for {}", kernel.name, shown(schedule));
-        Ok(Subject { name, program: lowered(schedule)?, small: lowered(&small)? })
+        let (program, small) = (lowered(schedule)?, lowered(&small)?);
+        Ok(Subject { name, program, small, chunk_rows: schedule.chunk_rows })
     }
 
     /// Judges one mutant; `small` is the one at the same point in small tiles.
@@ -98,7 +101,8 @@ impl Subject {
         match proof::same_contents(&self.small, small, self.program.target) {
             Verdict::Survived(reason) => {
                 // What does harm in small tiles does it in these at rarer shapes.
-                let rare = self.differing(mutant, events::all_shards(self.program.tile));
+                let rare =
+                    self.differing(mutant, events::all_shards(self.program.tile, self.chunk_rows));
                 match rejected_at(&verified, rare.into_iter()) {
                     Some(rule) => Verdict::RejectedAtLaunch(rule),
                     None => Verdict::Survived(reason),
