@@ -19,9 +19,6 @@ use std::cmp::Reverse;
 /// operators ask a few for each tile.
 const QUESTION_LIMIT: u64 = 1 << 28;
 
-/// Slots of which an actor remembers its last wait.
-const WAITED: usize = 64;
-
 /// Walks the actors of `rank`. `segments` are the run's.
 pub(super) fn check(
     scene: &Scene<'_, '_>,
@@ -45,7 +42,6 @@ pub(super) fn check(
         fenced_past: None,
         summed: 0,
         unclear: false,
-        waited: [(0, 0); WAITED],
         parts: Vec::new(),
         last: Vec::new(),
         asked: 0,
@@ -134,8 +130,6 @@ struct Walk<'a, 'p, 'f> {
     /// contribution is not known to be one rank's.
     summed: u64,
     unclear: bool,
-    /// Waits of the actor that were met lately, by slot.
-    waited: [(u32, i32); WAITED],
     /// Rectangles that are written before a read, and the last write of each: when, and what.
     parts: Vec<u32>,
     last: Vec<((u32, u32), u32, Seen)>,
@@ -183,7 +177,6 @@ impl<'p> Walk<'_, 'p, '_> {
             self.fenced.forget(layout, actor);
         }
         self.since_fence.clear();
-        self.waited = [(0, 0); WAITED];
         (self.past, self.fenced_past) = (None, None);
     }
 
@@ -231,11 +224,6 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Learns from the raises that a wait stands for.
     fn wait(&mut self, slot: u32, target: i32) {
-        // Tiles that follow each other mostly wait for the same: nothing new is learned.
-        let waited = &mut self.waited[slot as usize % WAITED];
-        if std::mem::replace(waited, (slot, target)) == (slot, target) {
-            return;
-        }
         let raises = self.scene.history.stands_for(slot, target);
         if let Some(last) = raises.last()
             && i64::from(last.value) != i64::from(target)
