@@ -201,7 +201,7 @@ pub enum Error {
         line: u32,
         /// Column of the wait.
         column: u32,
-        /// The signal array.
+        /// The signal array; `shared_sums` where CTAs that share a tile hand each other its sums.
         signal: String,
         /// The slot.
         slot: u32,

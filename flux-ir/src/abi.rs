@@ -90,7 +90,7 @@ pub enum Report {
     State = 0,
     /// The CTA that waited.
     Cta = 1,
-    /// Index of the signal array.
+    /// Index of the signal array, or [`SHARED_SUMS`].
     Signal = 2,
     /// The slot.
     Slot = 3,
@@ -103,6 +103,10 @@ pub enum Report {
     /// Column of the wait in the user's source.
     Column = 7,
 }
+
+/// What a [`Report`] names instead of a signal where the sums of a tile's other parts did not come
+/// ([`Word::Parts`]); the slot is theirs.
+pub const SHARED_SUMS: u32 = u32::MAX;
 
 /// Bytes of a report.
 pub const REPORT_BYTES: u32 = 32;

@@ -292,3 +292,65 @@ impl GpuInstance {
         Error::Unsupported { kernel: self.watch.kernel.clone(), problem: problem.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Sharing;
+    use crate::prelude::*;
+    use crate::world::Backend;
+    use crate::{Error, Schedule};
+    use flux_ir::Balance;
+    use flux_ir::stream::{self, Part};
+    use std::time::Duration;
+
+    /// Eight CTAs share one tile, and one of them is told to send nothing.
+    #[test]
+    fn sums_that_do_not_come_are_a_sentence() -> Result<(), Error> {
+        let world = match World::virtual_ranks(0, 1) {
+            Ok(world) => world.with_limit(Duration::from_millis(300)),
+            Err(reason) => {
+                println!("skipped: no CUDA device ({reason})");
+                return Ok(());
+            }
+        };
+        let ranks = world.ranks();
+        let rank = &ranks[0];
+        let schedules = (crate::kernels::gemm_bf16::definition().schedules)();
+        let shares = |schedule: &&Schedule| schedule.balance == Balance::StreamK;
+        let schedule = schedules.iter().find(shares).expect("a shipped schedule shares tiles");
+        let kernel = crate::kernels::gemm_bf16::load_with(rank, schedule)?;
+        let (m, n, steps) = (100, 100, 64);
+        let (a, b) = (rank.zeros(m, steps * 64)?, rank.zeros(n, steps * 64)?);
+        let mut c = rank.zeros::<bf16>(m, n)?;
+        kernel.launch(&a, &b, &mut c)?;
+        rank.synchronize()?;
+        let Backend::Gpu(gpu) = &rank.shared.backend else { unreachable!("a world of a GPU") };
+        {
+            let instances = gpu.instances();
+            let instance = instances.last().expect("the launch made one");
+            let Some(Sharing { items, .. }) = &instance.sharing else {
+                unreachable!("its schedule shares tiles")
+            };
+            let mut dealt = stream::deal(1, steps as u32, instance.launch.ctas);
+            let (silent, slot) = dealt
+                .iter()
+                .enumerate()
+                .find_map(|(cta, items)| match items[..] {
+                    [stream::Item { part: Part::Sent(slot), .. }] => Some((cta, slot)),
+                    _ => None,
+                })
+                .expect("more than one CTA");
+            dealt[silent][0].part = Part::Stored(0..0);
+            let (rows, _) = stream::encode(&dealt, &[[0; 4]]);
+            items.copy_from(0, rows.as_flattened())?;
+            println!("CTA {silent} keeps slot {slot}");
+        }
+        kernel.launch(&a, &b, &mut c)?;
+        let Err(Error::Stalled { signal, slot, seen, wanted, .. }) = rank.synchronize() else {
+            panic!("a launch whose sums do not come must stall");
+        };
+        assert_eq!((&*signal, slot, seen, wanted), ("shared_sums", 0, 0, 1));
+        assert!(matches!(kernel.launch(&a, &b, &mut c), Err(Error::Poisoned { .. })));
+        Ok(())
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::source::Source;
+use flux_ir::abi::SHARED_SUMS;
 use flux_ir::program::Program;
 use flux_runtime::{Device, HostBuffer, StallReport};
 use std::sync::Arc;
@@ -43,7 +44,10 @@ impl Watch {
     /// The stall, if there was one.
     pub(super) fn stall(&self) -> Option<Error> {
         let report = StallReport::read(self.report.words())?;
-        let signal = self.signals.get(report.signal as usize);
+        let signal = match report.signal {
+            SHARED_SUMS => "shared_sums".into(),
+            index => self.signals.get(index as usize).cloned().unwrap_or(format!("#{index}")),
+        };
         Some(Error::Stalled {
             rank: self.rank,
             kernel: self.kernel.clone(),
@@ -51,7 +55,7 @@ impl Watch {
             file: self.file.clone(),
             line: report.line,
             column: report.column,
-            signal: signal.cloned().unwrap_or_else(|| format!("#{}", report.signal)),
+            signal,
             slot: report.slot,
             seen: report.seen,
             wanted: report.wanted,
@@ -64,6 +68,7 @@ impl Watch {
         let stall = self.stall()?;
         (!self.taken.swap(true, Ordering::Relaxed)).then_some(stall)
     }
+
     /// The address of the report, for the kernel.
     pub(super) fn address(&self) -> u64 {
         self.report.address()

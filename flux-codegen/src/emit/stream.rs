@@ -3,7 +3,8 @@
 //! Nothing of a Program without signals tells which CTA does a tile, or that one does all of it,
 //! so this is a matter of the machine. Sums go through memory of the kernel's own, warp to warp
 //! and register by register, each with a flag that the receiver takes down. The grid is resident
-//! at once, as every grid of a rank, and what is waited for was begun before anything waited.
+//! at once, as every grid of a rank, and what is waited for was begun before anything waited; the
+//! wait has a limit all the same, as every wait for another CTA.
 
 use super::Kernel;
 use super::consumer::Fragment;
@@ -109,7 +110,7 @@ impl<'c> Kernel<'c, '_> {
         let slot = cx.cell_of(first);
         cx.count(slot, cx.add(first, count), cx.int(1), || {
             let flag = self.flag_at(cx.get(slot));
-            memory::spin_acquire_gpu(cx, flag);
+            self.wait_for_sums(flag, cx.get(slot))?;
             let at = self.sums_at(cx.get(slot));
             let pieces: Vec<_> = flat.chunks_exact(4).enumerate().collect();
             for some in pieces.chunks(AT_ONCE) {

@@ -8,7 +8,7 @@ use super::Kernel;
 use crate::context::{Int, Is};
 use crate::error::Error;
 use crate::nvvm::{memory, special, sync, tma};
-use flux_ir::abi::{Report, Word};
+use flux_ir::abi::{Report, SHARED_SUMS, Word};
 use flux_ir::arena::Handle;
 use flux_ir::program::{At, Completion, Expr, Range, Scope, SignalId};
 
@@ -63,17 +63,42 @@ impl<'c> Kernel<'c, '_> {
         slot: Int<'c>,
         target: Int<'c>,
     ) -> Result<(), Error> {
-        let cx = &self.cx;
         let at = self.signal_address(&At::Own, awaited.signal, slot)?;
+        let signal = awaited.signal.index() as u32;
+        self.wait_word(awaited.scope, at, target, |seen| self.report(signal, slot, seen, target));
+        Ok(())
+    }
+
+    /// A warp waits for the sums of a slot; `flag` is its flag.
+    pub(super) fn wait_for_sums(&self, flag: Int<'c>, slot: Int<'c>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let first = cx.is(self.lane, Is::Eq, cx.int(0));
+        let waiting = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
+        let wanted = cx.int(1);
+        cx.when(cx.and(first, waiting), || {
+            self.span.set(self.plan.span);
+            let report = |seen| self.report(SHARED_SUMS, slot, seen, wanted);
+            self.wait_word(Scope::Gpu, flag, wanted, report);
+            Ok::<(), Error>(())
+        })?;
+        sync::bar_warp_sync(cx);
+        cx.set(self.aborted, sync::any(cx, cx.get(self.aborted)));
+        Ok(())
+    }
+
+    /// Polls the word at `at` until it has reached `target`, or until this launch gives up; the
+    /// first whose limit has passed makes its `report` of what it saw last.
+    fn wait_word(&self, scope: Scope, at: Int<'c>, target: Int<'c>, report: impl FnOnce(Int<'c>)) {
+        let cx = &self.cx;
         let polls = cx.cell_of(cx.int(0));
         let start = cx.cell_of(cx.long(0));
         let (poll, look, clock) = (cx.block("poll"), cx.block("look"), cx.block("clock"));
-        let (late, report, done) = (cx.block("late"), cx.block("report"), cx.block("done"));
+        let (late, told, done) = (cx.block("late"), cx.block("report"), cx.block("done"));
         let (gave_up, not_yet) = (cx.block("gave_up"), cx.block("not_yet"));
         cx.jump(poll);
 
         cx.at(poll);
-        let seen = memory::ld_acquire(cx, awaited.scope, at);
+        let seen = memory::ld_acquire(cx, scope, at);
         // Wrap-safe: counters may pass 2³².
         let reached = cx.is(cx.sub(seen, target), Is::Ge, cx.int(0));
         cx.branch(reached, done, not_yet);
@@ -98,10 +123,10 @@ impl<'c> Kernel<'c, '_> {
 
         cx.at(late);
         let earlier = memory::atom_claim(cx, self.word(Word::Abort));
-        cx.branch(cx.nonzero(earlier), gave_up, report);
+        cx.branch(cx.nonzero(earlier), gave_up, told);
 
-        cx.at(report);
-        self.report(awaited.signal, slot, seen, target);
+        cx.at(told);
+        report(seen);
         cx.jump(gave_up);
 
         cx.at(gave_up);
@@ -109,17 +134,16 @@ impl<'c> Kernel<'c, '_> {
         cx.jump(done);
 
         cx.at(done);
-        Ok(())
     }
 
-    fn report(&self, signal: SignalId, slot: Int<'c>, seen: Int<'c>, wanted: Int<'c>) {
+    fn report(&self, signal: u32, slot: Int<'c>, seen: Int<'c>, wanted: Int<'c>) {
         let cx = &self.cx;
         let base = self.word(Word::Report);
         let at = |word: Report| cx.add(base, cx.long(4 * word as i64));
         let span = self.span.get();
         for (word, value) in [
             (Report::Cta, special::ctaid(cx)),
-            (Report::Signal, cx.uint(signal.index() as u32)),
+            (Report::Signal, cx.uint(signal)),
             (Report::Slot, slot),
             (Report::Seen, seen),
             (Report::Wanted, wanted),

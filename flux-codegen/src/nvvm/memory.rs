@@ -104,15 +104,6 @@ pub(crate) fn st_relaxed_gpu_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, val
     cx.asm(false, text, "r,l,r,~{memory}", None, &[cond.into(), at.into(), value.into()]);
 }
 
-/// `ld.acquire.gpu` of a word until it is not 0.
-///
-/// It needs no time limit: who raises the word waits for nothing before.
-pub(crate) fn spin_acquire_gpu<'c>(cx: &Cx<'c>, at: Int<'c>) {
-    let text = "{ .reg .pred p; .reg .b32 v; L: ld.acquire.gpu.global.u32 v, [$0]; \
-                setp.eq.u32 p, v, 0; @p bra L; }";
-    cx.asm(false, text, "l,~{memory}", None, &[at.into()]);
-}
-
 /// `ld.global.v4.f32`.
 pub(crate) fn ld_global_v4_f32<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Float<'c>; 4] {
     let ty = cx.context.struct_type(&[cx.f32.into(); 4], false);
