@@ -21,6 +21,7 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, balance = stream_k)]
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, balance = pairs)]
     #[schedule(sm_90a, tile = (8, 48, 64), stages = 16, consumers = single, cache = stream_b)]
     #[schedule(sm_90a, tile = (8, 56, 64), stages = 16, consumers = single, cache = stream_b)]
     #[schedule(sm_90a, tile = (8, 64, 64), stages = 16, consumers = single, cache = stream_b)]
@@ -66,6 +67,7 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, balance = stream_k)]
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, balance = pairs)]
     #[schedule(sm_90a, tile = (8, 48, 64), stages = 16, consumers = single, cache = stream_b)]
     #[schedule(sm_90a, tile = (8, 56, 64), stages = 16, consumers = single, cache = stream_b)]
     #[schedule(sm_90a, tile = (8, 64, 64), stages = 16, consumers = single, cache = stream_b)]
@@ -110,6 +112,21 @@ mod shipped {
     pub fn gemm_nn_bf16(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             c.store(tile, gemm(a, b, tile));
+        }
+    }
+
+    /// `C = Aᵀ · B`, without communication: what both operands have as rows is summed over.
+    ///
+    /// Shapes: `a: [k, m]`, `b: [k, n]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, balance = stream_k)]
+    #[schedule(sm_90a, tile = (64, 64, 64), stages = 13, consumers = single, cache = stream_b)]
+    pub fn gemm_tn_bf16(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            c.store(tile, gemm(a.t(), b, tile));
         }
     }
 
@@ -201,17 +218,18 @@ mod shipped {
 
 pub use shipped::{
     ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, gemm_bf16, gemm_f16, gemm_nn_bf16, gemm_rs,
-    gemm_rs_bias_residual,
+    gemm_rs_bias_residual, gemm_tn_bf16,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 8] {
+pub fn all() -> [&'static Definition; 9] {
     [
         gemm_bf16::definition(),
         gemm_f16::definition(),
         gemm_nn_bf16::definition(),
+        gemm_tn_bf16::definition(),
         ag_gemm::definition(),
         ag_gemm_bias_gelu::definition(),
         ag_gemm_swiglu::definition(),

@@ -5,7 +5,7 @@ use crate::nvvm::wgmma::Major;
 use flux_ir::abi::Abi;
 use flux_ir::arena::Handle;
 use flux_ir::program::{
-    Agent, At, Engine, Expr, Op, Product, Program, Range, Statements, Stmt, VarId,
+    Agent, At, Engine, Expr, Op, Product, Program, Range, Statements, Stmt, Transposed, VarId,
 };
 use flux_ir::{Consumers, Element, Span, Target};
 
@@ -51,7 +51,7 @@ pub(crate) struct Plan<'p> {
     pub(crate) head: &'p [Stmt],
     pub(crate) slices: Option<SliceLoop<'p>>,
     pub(crate) products: &'p [Product],
-    /// The columns of the left operand that a tile reduces in all.
+    /// What a tile sums over in all: columns of a left operand that is not transposed.
     pub(crate) depth: Range,
     /// The mainloop's token.
     pub(crate) span: Span,
@@ -60,6 +60,7 @@ pub(crate) struct Plan<'p> {
     pub(crate) exit: &'p [Stmt],
     /// Type of both operands.
     pub(crate) element: Element,
+    pub(crate) a_major: Major,
     pub(crate) b_major: Major,
     /// Blocks of 64 rows that one warpgroup holds.
     pub(crate) m_blocks: u32,
@@ -113,19 +114,19 @@ impl<'p> Plan<'p> {
         let Op::Mainloop { products } = &main.op else {
             unreachable!("only a mainloop is looked for");
         };
-        let (element, b_major) = operands(program, products, main.span)?;
+        let (element, [a_major, b_major]) = operands(program, products, main.span)?;
         let depth = match &slices {
-            None => products[0].a.cols.clone(),
+            None => products[0].left().1.clone(),
             // The checker has seen that slices begin at the first column, follow each other and
             // end at the last.
             Some(_) => Range::new(0i64, program.buffers[products[0].a.buffer].cols.clone()),
         };
         if !(is_constant(program, &depth.lo) && is_constant(program, &depth.hi)) {
-            let message = "the columns of the left operand differ from tile to tile";
+            let message = "what is summed over differs from tile to tile";
             let help = "reduce over the same range on every tile";
             return Err(Error::unsupported(main.span, message, help));
         }
-        let m_blocks = tile_blocks(program, products, b_major, main.span)?;
+        let m_blocks = tile_blocks(program, products, [a_major, b_major], main.span)?;
         Ok(Plan {
             abi: Abi::of(program),
             prologue,
@@ -138,6 +139,7 @@ impl<'p> Plan<'p> {
             tail,
             exit: &agent.exit,
             element,
+            a_major,
             b_major,
             m_blocks,
             columns: program.tile.n / program.split_k.max(1),
@@ -230,12 +232,12 @@ fn is_constant(program: &Program, expr: &Expr) -> bool {
     }
 }
 
-/// The operand type, and how the right operands lie in memory.
+/// The operand type, and how left and right operands lie in memory.
 fn operands(
     program: &Program,
     products: &[Product],
     span: Span,
-) -> Result<(Element, Major), Error> {
+) -> Result<(Element, [Major; 2]), Error> {
     let [first, others @ ..] = products else {
         return Err(Error::unsupported(span, "a mainloop without products", "write a `gemm`"));
     };
@@ -243,11 +245,12 @@ fn operands(
         let message = format!("{} products in one mainloop, it takes 1 or 2", products.len());
         return Err(Error::unsupported(span, message, "write another kernel for the others"));
     }
-    if others.iter().any(|other| other.a != first.a) {
+    let left = |product: &Product| (product.a.clone(), product.transposed.a);
+    if others.iter().any(|other| left(other) != left(first)) {
         let help = "multiply one left operand by both right operands, or write two kernels";
         return Err(Error::unsupported(span, "two products with different left operands", help));
     }
-    if others.iter().any(|other| other.transposed != first.transposed) {
+    if others.iter().any(|other| other.transposed.b != first.transposed.b) {
         let help = "transpose both right operands or neither";
         return Err(Error::unsupported(span, "one right operand of two is transposed", help));
     }
@@ -277,15 +280,16 @@ fn operands(
             ));
         }
     }
-    let major = if first.transposed { Major::K } else { Major::Mn };
-    Ok((element, major))
+    let Transposed { a, b } = first.transposed;
+    let majors = [if a { Major::Mn } else { Major::K }, if b { Major::K } else { Major::Mn }];
+    Ok((element, majors))
 }
 
 /// Blocks of 64 rows of one warpgroup, once the tile is known to fit.
 fn tile_blocks(
     program: &Program,
     products: &[Product],
-    b_major: Major,
+    [a_major, b_major]: [Major; 2],
     span: Span,
 ) -> Result<u32, Error> {
     let tile = program.tile;
@@ -303,6 +307,14 @@ fn tile_blocks(
     if tile.n == 0 || !tile.n.is_multiple_of(8) || tile.n > 256 {
         let message = format!("tile columns must be a multiple of 8 up to 256, found {}", tile.n);
         return refuse(message, "take tile = (128, 256, 64)");
+    }
+    if a_major == Major::Mn && !tile.m.is_multiple_of(PANEL) {
+        let name = &program.buffers[products[0].a.buffer].name;
+        let message = format!(
+            "tile rows must be a multiple of {PANEL} where `{name}` is transposed, found {}",
+            tile.m
+        );
+        return refuse(message, &format!("take such a tile, or store `{name}` as [m, k]"));
     }
     if tile.k == 0 || !tile.k.is_multiple_of(PANEL) {
         let message = format!("the k-step must be a multiple of {PANEL}, found {}", tile.k);

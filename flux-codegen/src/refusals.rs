@@ -96,6 +96,11 @@ fn tiles_that_do_not_fit() {
         &program(&not_transposed, &base().tile(128, 176, 64)),
         &["multiple of 64", "found 176", "`b.t()`"],
     );
+    let turned = PLAIN.replace("%a,", "%a.t,");
+    says(
+        &program(&turned, &base().tile(32, 128, 64).consumers(Consumers::Single)),
+        &["multiple of 64", "found 32", "store `a` as [m, k]"],
+    );
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn structures_without_a_kernel() {
         &edited(PLAIN, &mainloop, &format!("copy %c[0..M, 0..N] <- %c[0..M, 0..N]\n{mainloop}")),
         &["a copy in an agent on CTAs", "copy engine"],
     );
-    says(&edited(PLAIN, "0..K", "0..%m"), &["columns of the left operand"]);
+    says(&edited(PLAIN, "0..K", "0..%m"), &["what is summed over differs"]);
     says(&edited(PLAIN, "%m * 128", "%m * 99999999999"), &["99999999999", "32 bits"]);
 }
 

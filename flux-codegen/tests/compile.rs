@@ -39,6 +39,7 @@ fn family() -> Vec<Schedule> {
     let stream = ping_pong.clone().balance(Balance::StreamK);
     let single = base.clone().consumers(Consumers::Single).cache(Cache::StreamB);
     let split = single.clone().split_k(2);
+    let pairs = base.clone().balance(Balance::Pairs);
     let members = [
         (&base, [128, 256, 4]),
         (&base, [128, 224, 4]),
@@ -49,6 +50,7 @@ fn family() -> Vec<Schedule> {
         (&ping_pong, [128, 128, 6]),
         (&stream, [128, 192, 4]),
         (&stream, [128, 176, 5]),
+        (&pairs, [128, 256, 4]),
         (&single, [8, 48, 16]),
         (&single, [16, 192, 7]),
         (&single, [32, 96, 13]),
@@ -94,6 +96,7 @@ default_schedules_assemble_without_spills! {
     a_plain_gemm_has_no_spills: PLAIN;
     an_f16_gemm_has_no_spills: PLAIN_F16;
     a_gemm_of_a_matrix_as_it_is_has_no_spills: NOT_TRANSPOSED;
+    a_gemm_of_a_transposed_left_operand_has_no_spills: LEFT_TRANSPOSED;
     a_bias_and_gelu_have_no_spills: BIAS_GELU;
     two_products_have_no_spills: SWIGLU;
     two_outputs_have_no_spills: TWO_OUTPUTS;

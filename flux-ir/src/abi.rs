@@ -142,6 +142,19 @@ pub const SWIZZLE_BYTES: u32 = 128;
 /// Rows of a staging box: those of one warp in an accumulator fragment.
 pub const BOX_ROWS: u32 = 16;
 
+/// CTAs of a cluster of `program`'s: those that share the k-steps of a tile, or a right operand.
+pub fn cluster(program: &Program) -> u32 {
+    program.split_k.max(loaders(program))
+}
+
+/// CTAs that load a right operand together, a part each.
+pub fn loaders(program: &Program) -> u32 {
+    match program.balance {
+        Balance::Tiles | Balance::StreamK => 1,
+        Balance::Pairs => 2,
+    }
+}
+
 /// Everything a launch of the CTA agent has to supply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abi {
@@ -161,7 +174,7 @@ impl Abi {
     pub fn of(program: &Program) -> Abi {
         let (maps, words, shared) = (maps(program), words(program), shared(program));
         let part_bytes = match program.balance {
-            Balance::Tiles => 0,
+            Balance::Tiles | Balance::Pairs => 0,
             Balance::StreamK => sum_bytes(program),
         };
         Abi { maps, words, shared, part_bytes }
@@ -225,14 +238,12 @@ fn maps(program: &Program) -> Vec<MapParam> {
     let panel = |buffer: BufferId| SWIZZLE_BYTES / program.buffers[buffer].element.bytes();
     let products = products(program);
     for product in products {
-        add(product.a.buffer, tile.m, panel(product.a.buffer));
+        let rows = if product.transposed.a { tile.k } else { tile.m };
+        add(product.a.buffer, rows, panel(product.a.buffer));
     }
     for product in products {
-        if product.transposed {
-            add(product.b.buffer, tile.n, panel(product.b.buffer));
-        } else {
-            add(product.b.buffer, tile.k, panel(product.b.buffer));
-        }
+        let rows = if product.transposed.b { tile.n / loaders(program) } else { tile.k };
+        add(product.b.buffer, rows, panel(product.b.buffer));
     }
     for place in stores(program) {
         let buffer = &program.buffers[place.buffer];
@@ -274,8 +285,10 @@ fn words(program: &Program) -> Vec<Word> {
     words.extend(syms.map(Word::Sym));
     words.extend([Word::DeviceHeaps, Word::HostHeaps, Word::Epoch, Word::Retired]);
     words.extend([Word::Abort, Word::Report, Word::LimitNs]);
-    if program.balance == Balance::StreamK {
-        words.extend([Word::Parts, Word::Items, Word::ItemsOfCta]);
+    match program.balance {
+        Balance::Tiles => {}
+        Balance::Pairs => words.extend([Word::Items, Word::ItemsOfCta]),
+        Balance::StreamK => words.extend([Word::Parts, Word::Items, Word::ItemsOfCta]),
     }
     words
 }

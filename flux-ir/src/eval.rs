@@ -14,7 +14,7 @@ use crate::arena::Handle;
 use crate::order::OrderError;
 use crate::program::{
     AgentId, BufferId, Completion, Expr, Program, Scope, SignalId, Stmt, Sym, Table, TableId,
-    ValueId,
+    Transposed, ValueId,
 };
 use crate::tile::{Grid, Ranks, Shape, TileCoord};
 use fold::{Code, Folded, Folder, Inputs};
@@ -114,11 +114,11 @@ pub enum Action {
     },
     /// Orders acquires and generic writes before bulk accesses that follow.
     FenceProxyAsync,
-    /// Computes the accumulators of a tile: operands `a` and `b` of each, and whether `b` is
-    /// transposed. Where `a` does not begin with the first column, adds to the accumulators.
+    /// Computes the accumulators of a tile: operands `a` and `b` of each, and which of them are
+    /// transposed. Where what is summed over does not begin with 0, adds to the accumulators.
     Mainloop {
         /// One per accumulator.
-        products: SmallVec<[(Region, Region, bool); 1]>,
+        products: SmallVec<[(Region, Region, Transposed); 1]>,
     },
     /// Writes the part of the current tile that lies in `to`.
     Store {

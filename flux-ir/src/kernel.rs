@@ -190,6 +190,8 @@ impl Binary {
 pub enum Lhs {
     /// A local tensor, `[rows, k]`.
     Param(ParamId),
+    /// A local tensor, `[k, rows]`, whose transpose is multiplied.
+    Transposed(ParamId),
     /// Rows a [`Op::Wait`] made ready.
     Ready(Value),
 }

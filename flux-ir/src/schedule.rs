@@ -79,17 +79,21 @@ pub enum Balance {
     /// The tiles that do not fill a wave are cut along k, so that every CTA takes as many k-steps
     /// as the others ("stream-K"). Sums are added in a fixed order.
     StreamK,
+    /// The two CTAs of a cluster take two tiles below each other. Each loads half of the right
+    /// operand, for both.
+    Pairs,
 }
 
 impl Balance {
     /// Every form.
-    pub const ALL: [Balance; 2] = [Balance::Tiles, Balance::StreamK];
+    pub const ALL: [Balance; 3] = [Balance::Tiles, Balance::StreamK, Balance::Pairs];
 
     /// The name in schedules and in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Balance::Tiles => "tiles",
             Balance::StreamK => "stream_k",
+            Balance::Pairs => "pairs",
         }
     }
 }

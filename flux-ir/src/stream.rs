@@ -1,12 +1,14 @@
-//! Stream-K: which CTA takes which k-steps of which tile.
+//! Which CTA takes which tiles, or which k-steps of them, where a schedule does not leave it at one
+//! tile after the other.
 //!
-//! The tiles that do not fill a wave lie behind each other on a line of k-steps that is cut into
+//! Stream-K: the tiles that do not fill a wave lie behind each other on a line of k-steps that is cut into
 //! as many equal pieces as there are CTAs. A piece is the end of one tile, whole tiles, and the
 //! beginning of another. Who has a tile's end stores it; the others send their sums there.
 //!
 //! A CTA sends before it adds, so nobody waits for one that waits. The two parts follow each
 //! other, so that all CTAs walk along k together: what one loads, others find in the cache.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// k-steps that are not worth a cut: a cut so near to the end of a tile moves there.
@@ -89,6 +91,36 @@ fn streamed(tiles: u64, ctas: u64) -> u64 {
     }
 }
 
+/// Deals the tiles of `table` (row, column, and what else a row of the tile table says) to `ctas`
+/// CTAs, of which two that follow each other are a cluster: two tiles below each other to the two,
+/// whole. The pairs keep the order of their upper tiles. Below the last row of tiles lies one of
+/// none, for the sake of the pair; yields the table with its rows behind, and for each CTA its
+/// items in order.
+pub fn deal_pairs(table: &[[u32; 4]], steps: u32, ctas: u32) -> (Vec<[u32; 4]>, Vec<Vec<Item>>) {
+    let places: HashMap<[u32; 2], u32> =
+        (0..).zip(table).map(|(tile, &[m, n, ..])| ([m, n], tile)).collect();
+    let mut table = table.to_vec();
+    let mut dealt = vec![Vec::new(); ctas.max(2).next_multiple_of(2) as usize];
+    let clusters = dealt.len() / 2;
+    let mut pair = 0;
+    for upper in 0..table.len() {
+        let [m, n, first, last] = table[upper];
+        if m % 2 != 0 {
+            continue;
+        }
+        let lower = places.get(&[m + 1, n]).copied().unwrap_or_else(|| {
+            table.push([m + 1, n, first, last]);
+            table.len() as u32 - 1
+        });
+        for (cta, tile) in [(0, upper as u32), (1, lower)] {
+            let item = Item { tile, steps: 0..steps, part: Part::Stored(0..0) };
+            dealt[2 * (pair % clusters) + cta].push(item);
+        }
+        pair += 1;
+    }
+    (table, dealt)
+}
+
 /// Words of an [`encode`]d item.
 pub const ITEM_WORDS: usize = 8;
 
@@ -117,7 +149,8 @@ pub fn encode(dealt: &[Vec<Item>], table: &[[u32; 4]]) -> (Vec<[u32; ITEM_WORDS]
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, deal, encode};
+    use super::{Part, deal, deal_pairs, encode};
+    use std::collections::HashSet;
 
     /// Every k-step of every tile is taken once; a tile's sender slots are those its end adds, in
     /// the order of k; what is sent is sent first.
@@ -181,6 +214,32 @@ mod tests {
             let (least, most) = (dealt.iter().map(share).min(), dealt.iter().map(share).max());
             let spread = most.unwrap_or(0) - least.unwrap_or(0);
             assert!(spread <= 8, "{tiles} tiles of {steps} steps: {spread}");
+        }
+    }
+
+    #[test]
+    fn pairs_lie_below_each_other_and_every_tile_is_dealt_once() {
+        for (rows, cols) in [(1, 1), (1, 5), (2, 3), (5, 4), (16, 9), (33, 2)] {
+            for ctas in [2, 4, 6, 132] {
+                // Column by column backwards: any order will do.
+                let tile = |at: u32| [at % rows, cols - 1 - at / rows, 7, 8];
+                let table: Vec<_> = (0..rows * cols).map(tile).collect();
+                let (all, dealt) = deal_pairs(&table, 9, ctas);
+                assert_eq!(all[..table.len()], table);
+                assert_eq!(dealt.len(), ctas as usize);
+                let mut seen = HashSet::new();
+                for pair in dealt.chunks(2) {
+                    assert_eq!(pair[0].len(), pair[1].len());
+                    for (upper, lower) in pair[0].iter().zip(&pair[1]) {
+                        let [[m, n, ..], below] =
+                            [upper, lower].map(|item| all[item.tile as usize]);
+                        assert_eq!([below[0], below[1]], [m + 1, n]);
+                        assert!(seen.insert(upper.tile) && seen.insert(lower.tile));
+                        assert!(upper.steps == (0..9) && lower.steps == (0..9));
+                    }
+                }
+                assert!((0..rows * cols).all(|tile| seen.contains(&tile)));
+            }
         }
     }
 

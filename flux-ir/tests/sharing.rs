@@ -11,6 +11,14 @@ kernel @plain(%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<bf16>) {
   }
 }";
 
+const LYING: &str = "
+kernel @lying(%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = gemm %a, %b
+    store %c, %0
+  }
+}";
+
 const SCATTER: &str = "
 kernel @scatter(%a: &global<bf16>, %b: &global<bf16>, %c: &mut scattered<bf16>) {
   for tile in %c {
@@ -39,6 +47,7 @@ fn tiles_are_shared_where_nobody_meets() {
         single().balance(Balance::StreamK),
         single().split_k(2).cache(Cache::StreamB),
         Schedule::sm_90a().tile(128, 224, 64).stages(3).split_k(2),
+        Schedule::sm_90a().balance(Balance::Pairs),
         single().tile(8, 48, 64).stages(16),
         single().tile(16, 48, 64),
         single().tile(32, 48, 64),
@@ -56,6 +65,10 @@ fn what_does_not_fit_together_is_said() {
         (PLAIN, single().split_k(3), "expected `split_k` 1 or 2, found 3"),
         (PLAIN, single().split_k(0), "expected `split_k` 1 or 2, found 0"),
         (PLAIN, single().split_k(2).balance(Balance::StreamK), "found both"),
+        (SCATTER, Schedule::sm_90a().balance(Balance::Pairs), "a kernel that communicates"),
+        (PLAIN, single().balance(Balance::Pairs).split_k(2), "found both"),
+        (PLAIN, single().tile(64, 56, 64).balance(Balance::Pairs), "multiples of 16 for `balance"),
+        (LYING, Schedule::sm_90a().balance(Balance::Pairs), "expected `%b` transposed"),
         (PLAIN, ping_pong.split_k(2), "found ping_pong"),
         (PLAIN, single().tile(64, 56, 64).split_k(2), "multiples of 16"),
         (PLAIN, single().tile(24, 96, 64), "tile rows in multiples of 64"),

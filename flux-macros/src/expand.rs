@@ -278,6 +278,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     let balance = match balance {
         Balance::Tiles => quote!(Tiles),
         Balance::StreamK => quote!(StreamK),
+        Balance::Pairs => quote!(Pairs),
     };
     let cache = match cache {
         Cache::Normal => quote!(Normal),

@@ -56,6 +56,9 @@ pub struct Tensor2d {
     pub box_cols: u32,
 }
 
+/// Bytes of a line of the L2 cache.
+const LINE_BYTES: u64 = 128;
+
 /// Bytes of a box's row: what the 128-byte swizzle repeats after.
 const SWIZZLE_BYTES: u64 = 128;
 
@@ -98,7 +101,8 @@ impl TensorMap {
     /// Bytes of a tensor map.
     pub const BYTES: u64 = size_of::<TensorMap>() as u64;
 
-    /// Encodes a matrix: 128-byte swizzle, lines of 256 bytes fetched into L2, zeros outside.
+    /// Encodes a matrix: 128-byte swizzle, zeros outside; 256 bytes at a time are fetched into L2, or
+    /// 128 where rows do not begin at multiples of 128 bytes.
     ///
     /// # Errors
     ///
@@ -112,6 +116,13 @@ impl TensorMap {
         let strides = [tensor.pitch_bytes];
         let boxes = [tensor.box_cols, tensor.box_rows];
         let steps = [1, 1];
+        // A row of 128 bytes that lies across two lines of the cache asks for both, and would ask for
+        // twice as much again.
+        let promotion = if tensor.pitch_bytes.is_multiple_of(LINE_BYTES) {
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+        } else {
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+        };
         // SAFETY: the map is alive and aligned, and each array has the length that the rank of 2
         // asks for. The address is only encoded, not read.
         let result = unsafe {
@@ -126,7 +137,7 @@ impl TensorMap {
                 steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                promotion,
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };

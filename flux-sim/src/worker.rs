@@ -5,7 +5,7 @@ use crate::error::Fault;
 use crate::memory::{Located, Memory};
 use crate::product::{Before, Matrix, multiply};
 use flux_ir::eval::{Region, TileRange};
-use flux_ir::program::ValueId;
+use flux_ir::program::{Transposed, ValueId};
 
 /// An agent's tiles and scratch, reused from tile to tile.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl<'m, 'a> Worker<'m, 'a> {
     pub(crate) fn mainloop(
         &mut self,
         tile: &TileRange,
-        products: &[(Region, Region, bool)],
+        products: &[(Region, Region, Transposed)],
     ) -> Result<(), Fault> {
         self.accumulators.resize_with(products.len(), Tile::default);
         self.rhs.resize_with(self.rhs.len().max(products.len()), Operand::default);
@@ -54,12 +54,8 @@ impl<'m, 'a> Worker<'m, 'a> {
         let outputs = self.accumulators.iter_mut().zip(&mut self.rhs);
         for ((accumulator, rhs), (a, b, transposed)) in outputs.zip(products) {
             rhs.forget_workspace();
-            let (m, k) = (a.rows.len(), a.cols.len());
-            let (n, depth) = if *transposed {
-                (b.rows.len(), b.cols.len())
-            } else {
-                (b.cols.len(), b.rows.len())
-            };
+            let (m, k) = transposed.left(a.rows.len(), a.cols.len());
+            let (n, depth) = transposed.right(b.rows.len(), b.cols.len());
             if (m, n) != (tile.rows.len(), tile.cols.len()) || k != depth {
                 return Err(Fault::Malformed(format!(
                     "expected the product of a tile of {} x {}, found {m} x {k} by {depth} x {n}",
@@ -67,7 +63,8 @@ impl<'m, 'a> Worker<'m, 'a> {
                     tile.cols.len(),
                 )));
             }
-            let before = if a.cols.start == 0 { Before::Lost } else { Before::Kept };
+            let (_, first) = transposed.left(a.rows.start, a.cols.start);
+            let before = if first == 0 { Before::Lost } else { Before::Kept };
             if before == Before::Lost {
                 accumulator.reshape(tile.rows.clone(), tile.cols.clone());
             }
@@ -80,7 +77,8 @@ impl<'m, 'a> Worker<'m, 'a> {
             let (left, right) = (self.memory.locate(a)?, self.memory.locate(b)?);
             let left = self.lhs.matrix(self.memory, a, &left)?;
             let right = rhs.matrix(self.memory, b, &right)?;
-            let right = if *transposed { right.t() } else { right };
+            let left = if transposed.a { left.t() } else { left };
+            let right = if transposed.b { right.t() } else { right };
             if !multiply(&mut accumulator.data, before, left, right, 1) {
                 return Err(Fault::Malformed(format!("{m} x {k} by {k} x {n} is no product")));
             }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Case, Form, problem};
+use common::{Case, Form, Matrix, Tensor, Tensors, problem};
 use flux_ir::{Element, Order, Schedule, Shape, Tail};
 use proptest::prelude::*;
 
@@ -94,6 +94,42 @@ fn every_element_type_and_either_transposition_is_exact() {
             for transposed in [false, true] {
                 check(form, element, transposed, &small(), shape, 2);
             }
+        }
+    }
+}
+
+#[test]
+fn a_transposed_left_operand_is_exact() {
+    let text = |b| {
+        format!(
+            "kernel @tn(%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<f32>) {{
+               for tile in %c {{
+                 %0 = gemm %a.t, %b{b}
+                 store %c, %0
+               }}
+             }}"
+        )
+    };
+    for shape in SHAPES {
+        for transposed in [false, true] {
+            let kernel = text(if transposed { ".t" } else { "" }).parse().expect("a kernel");
+            let case = Case::new(&kernel, &small(), shape, 1, 2);
+            let [m, n, k] = [shape.m, shape.n, shape.k].map(|extent| extent as usize);
+            let a = Matrix::integers(k, m, 2, 1);
+            let b = if transposed { [n, k] } else { [k, n] };
+            let b = Matrix::integers(b[0], b[1], 2, 2);
+            let mut tensors = Tensors {
+                inputs: vec![
+                    ("a", Tensor::new(Element::Bf16, &a.data)),
+                    ("b", Tensor::new(Element::Bf16, &b.data)),
+                ],
+                outputs: vec![("c", Tensor::F32(vec![f32::NAN; m * n]))],
+                scalars: Vec::new(),
+            };
+            case.rank(0, 1, &mut tensors, common::LIMIT).expect("a launch");
+            let rows = Matrix::from_fn(m, k, |i, l| a.at(l, i));
+            let expected = rows.times(&b, transposed).data;
+            assert_eq!(tensors.outputs[0].1.values(), expected, "{shape}, b.t() {transposed}");
         }
     }
 }

@@ -59,6 +59,19 @@ kernel @ag_gemm_gelu(%a: &gathered<bf16> @1:17, %b: &global<bf16> @1:37, %bias: 
 }
 
 #[test]
+fn either_operand_may_be_transposed() {
+    let params = "a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>";
+    for (written, read) in
+        [("a, b", "%a, %b"), ("a.t(), b", "%a.t, %b"), ("a.t(), b.t()", "%a.t, %b.t")]
+    {
+        assert_eq!(
+            body(params, &format!("c.store(tile, gemm({written}, tile));")),
+            [format!("%0 = gemm {read}"), "store %c, %0".to_owned()]
+        );
+    }
+}
+
+#[test]
 fn scattered_outputs_are_reduced_and_stored() {
     let params = "a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>";
     assert_eq!(

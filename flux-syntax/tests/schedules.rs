@@ -106,7 +106,7 @@ fn mistakes_are_named_with_what_to_write() {
             "there are `copy_engine`",
         ),
         ("host, order = grouped()", "expected the rows of a group", "write `order = grouped(8)`"),
-        ("host, balance = 4", "`balance` is `tiles` and `stream_k`, found `4`", ""),
+        ("host, balance = 4", "`balance` is `tiles`, `stream_k` and `pairs`, found `4`", ""),
         ("host, order = 4", "expected a tile order, found `4`", "there are `row_major`,"),
         ("host, stages = 4, stages = 5", "`stages` is given twice", "keep one"),
         ("host, stages = ", "unexpected end of input", "write `#[schedule("),

@@ -5,8 +5,10 @@ use super::outbox::Peers;
 use super::{COPY_SMS, Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, tiles};
+use flux_ir::abi;
 use flux_ir::eval::Launch;
-use flux_ir::program::{Engine, Program};
+use flux_ir::kernel::{Binary, Unary};
+use flux_ir::program::{Engine, Program, ValueOp};
 use flux_ir::{Balance, Cache, Consumers, Shape};
 use flux_runtime::SmBudget;
 
@@ -46,6 +48,13 @@ impl Gpu {
         let tiles = tiles(program, shape);
         let most = match program.balance {
             Balance::Tiles => tiles,
+            // Clusters of two, and no more than there are pairs.
+            Balance::Pairs => {
+                let ctas = member.schedule.ctas.unwrap_or(share);
+                let columns = tiles / shape.m.div_ceil(program.tile.m).max(1);
+                let pairs = shape.m.div_ceil(2 * program.tile.m) * columns;
+                return Ok(2 * (ctas / 2).min(pairs).max(1));
+            }
             Balance::StreamK => {
                 tiles.saturating_mul(shape.k.div_ceil(program.tile.k)) / LEAST_STEPS
             }
@@ -60,7 +69,13 @@ impl Gpu {
 fn cycles(program: &Program, launch: Launch) -> u64 {
     let (tile, shape) = (program.tile, launch.shape);
     let products = u64::from(program.accumulators().max(1));
-    let (all, ctas) = (u64::from(tiles(program, shape)), u64::from(launch.ctas));
+    let rows = u64::from(shape.m.div_ceil(tile.m));
+    let (tiles, ctas) = (u64::from(tiles(program, shape)), u64::from(launch.ctas));
+    let all = match program.balance {
+        Balance::Tiles | Balance::StreamK => tiles,
+        // A last row without another below it keeps a second multiprocessor busy.
+        Balance::Pairs => tiles / rows * rows.next_multiple_of(2),
+    };
     let waves = all.div_ceil(ctas);
     let steps = u64::from(shape.k.div_ceil(tile.k)).div_ceil(program.split_k.into());
     // m64nNk16 occupies the tensor cores N/2 cycles: 2 · N cycles per 64 rows and 64 of k.
@@ -68,32 +83,75 @@ fn cycles(program: &Program, launch: Launch) -> u64 {
     let loaded = (u64::from(tile.m) + u64::from(tile.n) * products) * u64::from(tile.k);
     let empty = u64::from(tile.m - 1 - (shape.m - 1) % tile.m);
     let loads = (loaded * ELEMENT_BYTES / L2_BYTES).max(empty * EMPTY_ROW);
+    let loads = loads.max(split_lines(program, shape) * LINE_TENTHS / 10);
+    let epilogue = epilogue(program);
     let work = steps * pace(program, launch, waves, mma).max(loads);
     let busy = match (program.balance, program.consumers) {
         // Few waves leave little to hide the exchange of sums behind.
         (Balance::StreamK, _) if waves < 6 => all * work / ctas + 26_000,
-        (Balance::StreamK, _) => all * work / ctas + 22_000,
-        (_, Consumers::PingPong) if waves == 1 => work + 9000,
-        (_, Consumers::PingPong) => waves * (work + 100) + 7000,
-        (_, Consumers::Cooperative | Consumers::Single) => waves * (work + 2400) + 5500,
+        (Balance::StreamK, _) => all * work / ctas * 1015 / 1000 + 23_500,
+        (_, Consumers::PingPong) if waves == 1 => work + 9000 + epilogue,
+        (_, Consumers::PingPong) => waves * (work + 100) + 7000 + epilogue,
+        (Balance::Pairs, _) => waves * (work + 2400 + epilogue) + 7500,
+        (_, Consumers::Cooperative | Consumers::Single) => waves * (work + 2400 + epilogue) + 5500,
     };
     busy.max(memory(program, launch, waves) + 6000)
 }
 
-/// Cycles of a k-step where operands come in time: narrow tiles, and many waves out of the L2
-/// cache alone, fall a little behind the tensor cores.
+/// Cycles that the epilogue of a tile takes beyond that of a plain store: its instructions, at 128
+/// elements a cycle.
+fn epilogue(program: &Program) -> u64 {
+    let instructions = program.values.values().map(|value| match &value.op {
+        ValueOp::Unary(op, _) => match op {
+            Unary::Neg | Unary::Relu => 1,
+            Unary::Silu | Unary::Tanh => 6,
+            Unary::Exp => 8,
+            Unary::Gelu | Unary::GeluTanh => 10,
+        },
+        ValueOp::Binary(Binary::Div, ..) => 8,
+        ValueOp::Load(_) => 10,
+        ValueOp::Acc(_) | ValueOp::Const(_) | ValueOp::Scalar(_) => 0,
+        ValueOp::Sum | ValueOp::Cols(_) | ValueOp::Rows(_) => 1,
+        ValueOp::Binary(..) | ValueOp::Cast(..) => 1,
+    });
+    let elements = u64::from(program.tile.m) * u64::from(program.tile.n);
+    instructions.sum::<u64>() * elements / 128
+}
+
+/// Lines of the cache that a multiprocessor asks for in a k-step, of operands whose rows do not
+/// begin with a line each: two a row of 128 bytes, where others need one.
+fn split_lines(program: &Program, shape: Shape) -> u64 {
+    let lines = abi::products(program).iter().enumerate().map(|(index, product)| {
+        let (a, b) = (product.transposed.a, product.transposed.b);
+        let left = if index == 0 { program.tile.m } else { 0 };
+        let right = program.tile.n / abi::loaders(program);
+        // Rows that are copied ahead of the kernel begin at multiples of 16 bytes there.
+        let split = |elements: u32| {
+            let bytes = u64::from(elements) * ELEMENT_BYTES;
+            !bytes.next_multiple_of(16).is_multiple_of(128)
+        };
+        let rows = |rows: u32, row: u32| if split(row) { 2 * u64::from(rows) } else { 0 };
+        rows(left, if a { shape.m } else { shape.k })
+            + rows(right, if b { shape.k } else { shape.n })
+    });
+    lines.sum()
+}
+
+/// Cycles of a k-step where operands come in time: many waves out of the L2 cache alone fall a
+/// little behind the tensor cores, and narrow tiles, which take more energy, lower the clock.
 fn pace(program: &Program, launch: Launch, waves: u64, mma: u64) -> u64 {
     let [m, n, k] = [launch.shape.m, launch.shape.n, launch.shape.k].map(u64::from);
     let in_l2 = (m * k + n * k) * ELEMENT_BYTES <= L2_FITS;
-    let percent = match (program.consumers, program.tile.n) {
-        (Consumers::Cooperative | Consumers::Single, _) => 100,
-        (Consumers::PingPong, ..=112) => 105,
-        (Consumers::PingPong, _) if in_l2 && waves >= 5 => 105,
-        (Consumers::PingPong, ..=128) if waves > 4 => 103,
-        (Consumers::PingPong, ..=128) => 101,
-        (Consumers::PingPong, _) => 100,
+    let permille = match (program.consumers, program.tile.n) {
+        (Consumers::Cooperative | Consumers::Single, _) => 1000,
+        (Consumers::PingPong, ..=112) => 1050,
+        (Consumers::PingPong, _) if in_l2 && waves >= 5 => 1050,
+        (Consumers::PingPong, ..=128) => 1045,
+        (Consumers::PingPong, ..=144) => 1035,
+        (Consumers::PingPong, ..=176) => 1020,
+        (Consumers::PingPong, _) => 1005,
     };
-    mma * percent / 100
+    mma * permille / 1000
 }
 
 /// Cycles that memory needs for operands and output: more where few multiprocessors ask, where
@@ -125,6 +183,9 @@ const L2_BYTES: u64 = 80;
 
 /// Cycles that a row beyond the matrix takes in a box of 128 bytes a row.
 const EMPTY_ROW: u64 = 8;
+
+/// Cycles, in tenths, that a line of the cache takes where rows lie across two of them.
+const LINE_TENTHS: u64 = 24;
 
 /// Bytes that memory gives in a cycle.
 const MEMORY_BYTES: u64 = 2600;

@@ -77,7 +77,7 @@ impl Gpu {
         let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
         let sharing = match program.balance {
             Balance::Tiles => None,
-            Balance::StreamK => Some(Sharing::new(device, &view, &abi)?),
+            Balance::StreamK | Balance::Pairs => Some(Sharing::new(device, &view, &abi)?),
         };
         let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));
@@ -126,8 +126,13 @@ impl Sharing {
         let table = program.tables.handles().next();
         let table = table.map_or(&[][..], |table| view.table(table));
         let steps = launch.shape.k.div_ceil(program.tile.k);
-        let dealt = stream::deal(table.len() as u32, steps, launch.ctas);
-        let (rows, width) = stream::encode(&dealt, table);
+        let (table, dealt) = match program.balance {
+            Balance::Pairs => stream::deal_pairs(table, steps, launch.ctas),
+            Balance::Tiles | Balance::StreamK => {
+                (table.to_vec(), stream::deal(table.len() as u32, steps, launch.ctas))
+            }
+        };
+        let (rows, width) = stream::encode(&dealt, &table);
         let items = DeviceBuffer::alloc(device, (size_of_val(&rows[..])) as u64)?;
         items.copy_from(0, rows.as_flattened())?;
         let parts = DeviceBuffer::alloc_zeroed(device, abi.parts_bytes(program, launch.ctas))?;

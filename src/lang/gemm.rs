@@ -4,8 +4,9 @@ use super::{Element, Fragment, Global, Ready, Tile, Transposed, sealed::Sealed};
 
 /// The tile of `a · b`, accumulated in f32.
 ///
-/// `a` is `[m, k]`. `b` is `[k, n]`, or `[n, k]` as `b.t()`: both operands are then read along k,
-/// as weights of a linear layer are stored. The products of one kernel share their left operand.
+/// `a` is `[m, k]`, or `[k, m]` as `a.t()`. `b` is `[k, n]`, or `[n, k]` as `b.t()`: both operands
+/// are then read along k, as weights of a linear layer are stored. The products of one kernel
+/// share their left operand.
 ///
 /// ```
 /// # use flux::prelude::*;
@@ -17,12 +18,25 @@ use super::{Element, Fragment, Global, Ready, Tile, Transposed, sealed::Sealed};
 /// }
 /// # fn main() {}
 /// ```
+///
+/// The gradient of a linear layer's weights sums over tokens, which both operands have as rows:
+///
+/// ```
+/// # use flux::prelude::*;
+/// #[flux::kernel]
+/// fn gradient(dy: &Global<bf16>, x: &Global<bf16>, dw: &mut Global<f32>) {
+///     for tile in dw.tiles() {
+///         dw.store(tile, gemm(dy.t(), x, tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
 pub fn gemm<T: Element, A: Left<T>, B: Right<T>>(a: A, b: B, tile: Tile) -> Fragment {
     let _ = (a, b);
     match tile.0 {}
 }
 
-/// Left operands of [`gemm`]: a [`&Global<T>`](Global), or rows of a
+/// Left operands of [`gemm`]: a [`&Global<T>`](Global), as it is or [`Transposed`], or rows of a
 /// [`Gathered`](super::Gathered) tensor that are [`Ready`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the left operand of `gemm`",
@@ -48,6 +62,8 @@ impl<T> Sealed for &Transposed<T> {}
 impl<T: Element> Left<T> for &Global<T> {}
 impl<T: Element> Left<T> for Ready<T> {}
 impl<T: Element> Left<T> for &Ready<T> {}
+impl<T: Element> Left<T> for Transposed<T> {}
+impl<T: Element> Left<T> for &Transposed<T> {}
 
 impl<T: Element> Right<T> for &Global<T> {}
 impl<T: Element> Right<T> for Transposed<T> {}

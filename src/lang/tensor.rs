@@ -32,8 +32,8 @@ pub struct Global<T> {
 }
 
 impl<T: Element> Global<T> {
-    /// The tensor transposed, as the right operand of [`gemm`](super::gemm): a weight stored as
-    /// `[n, k]` is multiplied as `[k, n]`.
+    /// The tensor transposed, as an operand of [`gemm`](super::gemm): a weight stored as `[n, k]`
+    /// is multiplied as `[k, n]`.
     pub fn t(&self) -> Transposed<T> {
         match self.never {}
     }

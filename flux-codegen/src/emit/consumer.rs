@@ -5,9 +5,9 @@ use super::{Kernel, ORDER_BARRIER};
 use crate::context::{Cell, Float, Int, Is};
 use crate::error::Error;
 use crate::nvvm::wgmma::{self, Major};
-use crate::nvvm::{mbarrier, memory, sync};
+use crate::nvvm::{cluster, mbarrier, memory, sync};
 use crate::plan::{MMA_K, MMA_M, PANEL, index};
-use flux_ir::abi::{SWIZZLE_BYTES, WARPGROUP, Word};
+use flux_ir::abi::{self, SWIZZLE_BYTES, WARPGROUP, Word};
 use flux_ir::{Balance, Consumers};
 
 /// Bits 62–63 of a matrix descriptor: 128-byte swizzle (PTX ISA, "Matrix Descriptor Format").
@@ -24,7 +24,7 @@ pub(super) type Fragment<'c> = Vec<Vec<Float<'c>>>;
 struct Ring<'c> {
     stage: Cell<'c>,
     parity: Cell<'c>,
-    /// Whether this thread frees stages for its warpgroup.
+    /// Whether this thread frees stages for its warpgroup, on one of the CTAs that load them.
     leader: Int<'c>,
 }
 
@@ -45,10 +45,10 @@ impl<'c> Kernel<'c, '_> {
         let ring = Ring {
             stage: cx.cell(cx.i32),
             parity: cx.cell(cx.i32),
-            leader: cx.bit(cx.is(inside, Is::Eq, cx.int(0))),
+            leader: cx.bit(cx.is(inside, Is::Lt, cx.uint(abi::loaders(self.program)))),
         };
         match self.program.balance {
-            Balance::StreamK => self.consume_parts(group, &ring),
+            Balance::StreamK | Balance::Pairs => self.consume_items(group, &ring),
             Balance::Tiles => self.consume_tiles(group, &ring),
         }
     }
@@ -74,6 +74,7 @@ impl<'c> Kernel<'c, '_> {
         let exchange = self.exchange();
         cx.count(self.vars[index(tiles.var)], to, step, || {
             self.statements(self.plan.head, Role::Silent)?;
+            self.prefetch_inputs()?;
             self.turn_ring(ring, cx.get(taken));
             cx.set(taken, cx.add(cx.get(taken), ahead));
             let mut fragment = self.mainloop(group, steps, ring)?;
@@ -96,8 +97,8 @@ impl<'c> Kernel<'c, '_> {
         Ok(())
     }
 
-    /// Parts of tiles and whole ones.
-    fn consume_parts(&self, group: Int<'c>, ring: &Ring<'c>) -> Result<(), Error> {
+    /// Parts of tiles and whole ones, as they were dealt.
+    fn consume_items(&self, group: Int<'c>, ring: &Ring<'c>) -> Result<(), Error> {
         let cx = &self.cx;
         let taken = cx.cell_of(cx.int(0));
         self.items(|turn, item| {
@@ -108,8 +109,13 @@ impl<'c> Kernel<'c, '_> {
             cx.when(cx.is(turn_of, Is::Eq, group), || {
                 self.define(self.plan.tiles.var, item.tile);
                 self.statements(self.plan.head, Role::Silent)?;
+                self.prefetch_inputs()?;
                 self.turn_ring(ring, before);
                 let fragment = self.mainloop(group, item.steps, ring)?;
+                if self.program.balance == Balance::Pairs {
+                    self.begin_tile(group, fragment)?;
+                    return self.statements(self.plan.tail, Role::Epilogue);
+                }
                 cx.either(
                     self.is_sent(&item),
                     || {
@@ -185,8 +191,7 @@ impl<'c> Kernel<'c, '_> {
             })
             .collect();
         let last = self.previous(cx.get(ring.stage));
-        let free = cx.and(ring.leader, cx.bit(cx.not(empty)));
-        mbarrier::arrive_if(cx, self.empty(last), free);
+        self.free(ring, last, cx.bit(cx.not(empty)));
         Ok(fragment)
     }
 
@@ -196,8 +201,14 @@ impl<'c> Kernel<'c, '_> {
         let slot = cx.get(ring.stage);
         mbarrier::wait_parity(cx, self.full(slot), cx.get(ring.parity));
         let (tile, shared) = (self.program.tile, &self.plan.abi.shared);
-        let own_rows = cx.mul(group, cx.uint(self.group_rows() * SWIZZLE_BYTES));
-        let a = cx.add(self.shared_at(shared.a, slot, shared.a_stage), own_rows);
+        // From one block of 64 rows to the next: rows of an operand that lies as it is multiplied,
+        // else a panel of 64 columns.
+        let a_block = match self.plan.a_major {
+            Major::K => MMA_M * SWIZZLE_BYTES,
+            Major::Mn => tile.k * SWIZZLE_BYTES,
+        };
+        let own = cx.mul(group, cx.uint(self.group_rows() / MMA_M * a_block));
+        let a = cx.add(self.shared_at(shared.a, slot, shared.a_stage), own);
         let a = self.descriptor(a, 1);
         // Bytes between panels of 64 columns; a K-major operand has one panel a k-step, and the
         // hardware ignores the distance.
@@ -210,7 +221,10 @@ impl<'c> Kernel<'c, '_> {
         for k_16 in 0..tile.k / MMA_K {
             let accumulate = if k_16 == 0 { k } else { cx.int(1) };
             let (panel, within) = (k_16 * MMA_K / PANEL, k_16 * MMA_K % PANEL);
-            let a_k = panel * tile.m * SWIZZLE_BYTES + within * 2;
+            let a_k = match self.plan.a_major {
+                Major::K => panel * tile.m * SWIZZLE_BYTES + within * 2,
+                Major::Mn => k_16 * MMA_K * SWIZZLE_BYTES,
+            };
             let b_k = match self.plan.b_major {
                 Major::K => panel * tile.n * SWIZZLE_BYTES + within * 2,
                 Major::Mn => k_16 * MMA_K * SWIZZLE_BYTES,
@@ -218,11 +232,12 @@ impl<'c> Kernel<'c, '_> {
             for product in 0..self.plan.products.len() as u32 {
                 let b_at = self.along(b, product * tile.n * tile.k * 2 + b_k);
                 for block in 0..self.plan.m_blocks {
-                    let a_at = self.along(a, block * MMA_M * SWIZZLE_BYTES + a_k);
+                    let a_at = self.along(a, block * a_block + a_k);
                     let cells = &cells[(product * self.plan.m_blocks + block) as usize];
                     let acc: Vec<Float> = cells.iter().map(|&cell| cx.get_f(cell)).collect();
-                    let (element, major) = (self.plan.element, self.plan.b_major);
-                    let acc = wgmma::mma_async(cx, element, &acc, [a_at, b_at], accumulate, major);
+                    let (element, majors) =
+                        (self.plan.element, [self.plan.a_major, self.plan.b_major]);
+                    let acc = wgmma::mma_async(cx, element, &acc, [a_at, b_at], accumulate, majors);
                     for (&cell, value) in cells.iter().zip(acc) {
                         cx.set_f(cell, value);
                     }
@@ -231,12 +246,23 @@ impl<'c> Kernel<'c, '_> {
         }
         wgmma::commit_group(cx);
         wgmma::wait_group(cx, 1);
-        let behind = cx.and(ring.leader, cx.bit(cx.nonzero(k)));
-        mbarrier::arrive_if(cx, self.empty(self.previous(slot)), behind);
+        self.free(ring, self.previous(slot), cx.bit(cx.nonzero(k)));
         let next = cx.add(slot, cx.int(1));
         let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
         cx.set(ring.stage, cx.select(wraps, cx.int(0), next));
         cx.set(ring.parity, cx.xor(cx.get(ring.parity), cx.bit(wraps)));
+    }
+
+    /// Says that this warpgroup has read a stage, where `cond` is not 0: to each CTA that loads it.
+    fn free(&self, ring: &Ring<'c>, stage: Int<'c>, cond: Int<'c>) {
+        let cx = &self.cx;
+        let (barrier, free) = (self.empty(stage), cx.and(ring.leader, cond));
+        if abi::loaders(self.program) == 1 {
+            return mbarrier::arrive_if(cx, barrier, free);
+        }
+        // Only the leaders do it: one for each of the two.
+        let there = cluster::mapa(cx, barrier, cx.and(self.lane, cx.int(1)));
+        cluster::arrive_read_if(cx, there, free);
     }
 
     /// Rows of a tile from one warpgroup that shares it to the next.

@@ -9,7 +9,6 @@ use super::store::Output;
 use super::value::Memo;
 use crate::context::{Int, Is};
 use crate::error::Error;
-use crate::nvvm::wgmma::Major;
 use crate::plan::{MMA_M, PANEL};
 use flux_ir::Element;
 use flux_ir::abi::BOX_ROWS;
@@ -63,14 +62,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
     pub(super) fn begin_tile(&self, group: Int<'c>, fragment: Fragment<'c>) -> Result<(), Error> {
         let cx = &self.cx;
         let first = &self.plan.products[0];
-        let columns = match self.plan.b_major {
-            Major::K => &first.b.rows,
-            Major::Mn => &first.b.cols,
-        };
         let in_group = cx.mul(cx.and(self.warp, cx.int(3)), cx.uint(BOX_ROWS));
         let in_tile = cx.add(cx.mul(group, cx.uint(self.group_rows())), in_group);
-        let row = cx.add(self.expr(&first.a.rows.lo)?, in_tile);
-        let mut column = self.expr(&columns.lo)?;
+        let row = cx.add(self.expr(&first.left().0.lo)?, in_tile);
+        let mut column = self.expr(&first.right().0.lo)?;
         if self.program.split_k > 1 {
             column = cx.add(column, cx.mul(self.part(), cx.uint(self.plan.columns)));
         }

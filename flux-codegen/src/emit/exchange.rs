@@ -6,7 +6,7 @@ use super::Kernel;
 use super::consumer::Fragment;
 use crate::context::{Cell, Float, Int, Is};
 use crate::nvvm::{cluster, mbarrier, memory, special, sync};
-use flux_ir::abi::{WARPGROUP, epilogue_warps};
+use flux_ir::abi::{self, WARPGROUP, epilogue_warps};
 
 /// Bytes of one access.
 const PIECE: u32 = 16;
@@ -26,7 +26,7 @@ pub(super) struct Exchange<'c> {
 impl<'c> Kernel<'c, '_> {
     /// This multiprocessor's place in its cluster.
     pub(super) fn part(&self) -> Int<'c> {
-        self.cx.urem(special::ctaid(&self.cx), self.cx.uint(self.program.split_k))
+        self.cx.urem(special::ctaid(&self.cx), self.cx.uint(abi::cluster(self.program)))
     }
 
     fn exchange_barrier(&self, index: u32) -> Int<'c> {

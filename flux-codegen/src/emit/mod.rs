@@ -6,6 +6,7 @@ mod exchange;
 mod index;
 mod math;
 mod place;
+mod prefetch;
 mod producer;
 mod retire;
 mod statement;
@@ -104,8 +105,8 @@ fn declare<'c>(
     for (key, value) in [("nvvm.maxntid", threads.as_str()), ("nvvm.minctasm", "1")] {
         function.add_attribute(AttributeLoc::Function, text(key, value));
     }
-    if program.split_k > 1 {
-        let cluster = format!("{},1,1", program.split_k);
+    if abi::cluster(program) > 1 {
+        let cluster = format!("{},1,1", abi::cluster(program));
         function.add_attribute(AttributeLoc::Function, text("nvvm.cluster_dim", &cluster));
     }
     let nounwind = context.create_enum_attribute(kind("nounwind"), 0);
@@ -183,7 +184,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             self.init_barriers();
             Ok::<(), Error>(())
         })?;
-        if self.program.split_k > 1 {
+        if abi::cluster(self.program) > 1 {
             // The peer's barriers are ready before anything is sent there.
             cluster::arrive_relaxed(cx);
         }
@@ -199,6 +200,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
         if let Some((fewer, _)) = split {
             sync::setmaxnreg_dec(cx, fewer);
         }
+        if abi::loaders(self.program) > 1 {
+            cluster::wait_acquire(cx);
+        }
         cx.when(first, || self.produce())?;
         cx.jump(end);
 
@@ -206,6 +210,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
         sync::bar_sync(cx, START_BARRIER, threads);
         if let Some((_, more)) = split {
             sync::setmaxnreg_inc(cx, more);
+        }
+        if abi::loaders(self.program) > 1 {
+            cluster::wait_acquire(cx);
         }
         self.consume(cx.sub(group, cx.int(1)))?;
         self.retire()?;
@@ -218,14 +225,16 @@ impl<'c, 'p> Kernel<'c, 'p> {
 
     fn init_barriers(&self) {
         let cx = &self.cx;
-        // One thread of every warpgroup that reads a stage frees it.
-        let readers = self.program.consumers.sharing();
+        // One thread of every warpgroup that reads a stage frees it, on every CTA that loads it.
+        let readers = self.program.consumers.sharing() * abi::loaders(self.program);
         for stage in 0..self.program.stages {
             mbarrier::init(cx, self.full(cx.uint(stage)), 1);
             mbarrier::init(cx, self.empty(cx.uint(stage)), readers);
         }
         if self.program.split_k > 1 {
             self.init_exchange();
+        }
+        if abi::cluster(self.program) > 1 {
             fence::mbarrier_init_cluster(cx);
         }
         fence::proxy_async_shared(cx);

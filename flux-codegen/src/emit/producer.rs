@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::nvvm::wgmma::Major;
 use crate::nvvm::{fence, mbarrier, tma};
 use crate::plan::PANEL;
-use flux_ir::abi::{MapParam, SWIZZLE_BYTES};
+use flux_ir::abi::{self, MapParam, SWIZZLE_BYTES};
 use flux_ir::program::{Op, Place, Stmt};
 use flux_ir::{Balance, Cache};
 
@@ -27,12 +27,13 @@ impl<'c> Kernel<'c, '_> {
         let parity = cx.cell_of(cx.int(1));
         let tiles = &self.plan.tiles;
         let k_first = self.k_first()?;
-        if self.program.balance == Balance::StreamK {
-            return self.items(|_, item| {
+        if self.program.balance != Balance::Tiles {
+            self.items(|_, item| {
                 self.define(tiles.var, item.tile);
                 let before = cx.mul(item.first, cx.uint(self.program.tile.k));
                 self.produce_part((stage, parity), cx.add(k_first, before), item.steps)
-            });
+            })?;
+            return self.outlast_peer((stage, parity));
         }
         let (to, step) = (self.expr(tiles.to)?, self.step(tiles.step)?);
         self.define(tiles.var, self.expr(tiles.from)?);
@@ -82,10 +83,7 @@ impl<'c> Kernel<'c, '_> {
             for load in loads {
                 self.load(load, slot, k_at, full);
             }
-            let next = cx.add(slot, cx.int(1));
-            let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
-            cx.set(stage, cx.select(wraps, cx.int(0), next));
-            cx.set(parity, cx.xor(cx.get(parity), cx.bit(wraps)));
+            self.next_stage((stage, parity));
             Ok(())
         })
     }
@@ -146,45 +144,83 @@ impl<'c> Kernel<'c, '_> {
 
     /// The boxes of one k-step.
     fn loads(&self) -> Result<Vec<Load<'c>>, Error> {
-        let cx = &self.cx;
         let (tile, shared) = (self.program.tile, &self.plan.abi.shared);
-        let panels = tile.k / PANEL;
         let once = self.program.cache == Cache::StreamB;
+        let to = match abi::loaders(self.program) {
+            1 if once => To::OwnOnce,
+            1 => To::Own,
+            _ => To::Both,
+        };
         let mut loads = Vec::new();
         let a = &self.plan.products[0].a;
-        let map = self.map_at(a, tile.m, PANEL)?;
-        let row = self.memory_row(a, self.expr(&a.rows.lo)?)?;
-        for panel in 0..panels {
-            let offset = shared.a + panel * tile.m * SWIZZLE_BYTES;
-            let at = At::Along { row, k: panel * PANEL };
-            loads.push(Load { map, offset, stage: shared.a_stage, once: false, at });
-        }
+        let (stage, major) = (shared.a_stage, self.plan.a_major);
+        loads.extend(self.operand(a, major, tile.m, [shared.a, stage], To::Own)?);
         for (index, product) in self.plan.products.iter().enumerate() {
-            let b = &product.b;
             let base = shared.b + index as u32 * tile.n * tile.k * 2;
-            match self.plan.b_major {
-                Major::K => {
-                    let map = self.map_at(b, tile.n, PANEL)?;
-                    let row = self.memory_row(b, self.expr(&b.rows.lo)?)?;
-                    for panel in 0..panels {
-                        let offset = base + panel * tile.n * SWIZZLE_BYTES;
-                        let at = At::Along { row, k: panel * PANEL };
-                        loads.push(Load { map, offset, stage: shared.b_stage, once, at });
-                    }
-                }
-                Major::Mn => {
-                    let map = self.map_at(b, tile.k, PANEL)?;
-                    let first = self.expr(&b.cols.lo)?;
-                    for panel in 0..tile.n / PANEL {
-                        let column = cx.add(first, cx.uint(panel * PANEL));
-                        let offset = base + panel * tile.k * SWIZZLE_BYTES;
-                        let at = At::Across { column };
-                        loads.push(Load { map, offset, stage: shared.b_stage, once, at });
-                    }
-                }
-            }
+            let (stage, major) = (shared.b_stage, self.plan.b_major);
+            loads.extend(self.operand(&product.b, major, tile.n, [base, stage], to)?);
         }
         Ok(loads)
+    }
+
+    /// The boxes of one operand of a k-step: `extent` rows or columns of the tile. Of stage 0 they
+    /// lie at `base` in shared memory, of the next one `stage` bytes behind.
+    fn operand(
+        &self,
+        place: &Place,
+        major: Major,
+        extent: u32,
+        [base, stage]: [u32; 2],
+        to: To,
+    ) -> Result<Vec<Load<'c>>, Error> {
+        let (cx, depth) = (&self.cx, self.program.tile.k);
+        let (panels, height) = match major {
+            Major::K => (depth / PANEL, extent),
+            Major::Mn => (extent / PANEL, depth),
+        };
+        // Of what both CTAs of a pair get, each loads half of the rows of a panel.
+        let (own, part) = match to {
+            To::Own | To::OwnOnce => (height, cx.int(0)),
+            To::Both => (height / 2, self.part()),
+        };
+        let map = self.map_at(place, own, PANEL)?;
+        let first = match major {
+            Major::K => self.memory_row(place, self.expr(&place.rows.lo)?)?,
+            Major::Mn => self.expr(&place.cols.lo)?,
+        };
+        let first = cx.add(first, cx.mul(part, cx.uint(own)));
+        let shift = cx.mul(part, cx.uint(own * SWIZZLE_BYTES));
+        let load = |panel: u32| {
+            let at = match major {
+                Major::K => At::Along { row: first, k: panel * PANEL },
+                Major::Mn => At::Across { column: cx.add(first, cx.uint(panel * PANEL)) },
+            };
+            Load { map, offset: base + panel * height * SWIZZLE_BYTES, shift, stage, to, at }
+        };
+        Ok((0..panels).map(load).collect())
+    }
+
+    /// Waits until both CTAs of a pair have read all that was loaded: none leaves while the other
+    /// still writes to its shared memory, or arrives at its barriers.
+    fn outlast_peer(&self, (stage, parity): (Cell<'c>, Cell<'c>)) -> Result<(), Error> {
+        if abi::loaders(self.program) == 1 {
+            return Ok(());
+        }
+        let cx = &self.cx;
+        let turn = cx.cell_of(cx.int(0));
+        cx.count(turn, cx.uint(self.program.stages), cx.int(1), || {
+            mbarrier::wait_parity(cx, self.empty(cx.get(stage)), cx.get(parity));
+            self.next_stage((stage, parity));
+            Ok(())
+        })
+    }
+
+    fn next_stage(&self, (stage, parity): (Cell<'c>, Cell<'c>)) {
+        let cx = &self.cx;
+        let next = cx.add(cx.get(stage), cx.int(1));
+        let wraps = cx.is(next, Is::Eq, cx.uint(self.program.stages));
+        cx.set(stage, cx.select(wraps, cx.int(0), next));
+        cx.set(parity, cx.xor(cx.get(parity), cx.bit(wraps)));
     }
 
     fn load(&self, load: &Load<'c>, slot: Int<'c>, k_at: Int<'c>, full: Int<'c>) {
@@ -193,10 +229,11 @@ impl<'c> Kernel<'c, '_> {
             At::Along { row, k } => [cx.add(k_at, cx.uint(k)), row],
             At::Across { column } => [column, k_at],
         };
-        let to = self.shared_at(load.offset, slot, load.stage);
-        match load.once {
-            true => tma::load_2d_evict_first(cx, to, load.map, coordinates, full),
-            false => tma::load_2d(cx, to, load.map, coordinates, full),
+        let to = cx.add(self.shared_at(load.offset, slot, load.stage), load.shift);
+        match load.to {
+            To::Own => tma::load_2d(cx, to, load.map, coordinates, full),
+            To::OwnOnce => tma::load_2d_evict_first(cx, to, load.map, coordinates, full),
+            To::Both => tma::load_2d_both(cx, to, load.map, coordinates, full),
         }
     }
 
@@ -244,9 +281,21 @@ struct Load<'c> {
     offset: u32,
     /// Bytes from one stage to the next.
     stage: u32,
-    /// Whether nobody reads it again.
-    once: bool,
+    /// Bytes to the part of it that this CTA loads.
+    shift: Int<'c>,
+    to: To,
     at: At<'c>,
+}
+
+/// Whose shared memory a box goes to.
+#[derive(Clone, Copy)]
+enum To {
+    /// This CTA's.
+    Own,
+    /// This CTA's, and nobody reads it again.
+    OwnOnce,
+    /// That of both CTAs of a pair.
+    Both,
 }
 
 /// Where a box lies in its matrix.

@@ -139,9 +139,8 @@ impl<'c> Kernel<'c, '_> {
         cx.and(cx.and(left, whole), cx.nonzero(output.aligned))
     }
 
-    /// Puts a box into the warp's own staging memory, swizzled as TMA wants it: the 16-byte
-    /// column index XOR the row, modulo 8. Yields its address.
-    fn stage(&self, pairs: &[Int<'c>]) -> Int<'c> {
+    /// The warp's own staging box that is used next, once it may be written. Yields its address.
+    pub(super) fn next_box(&self) -> Int<'c> {
         let cx = &self.cx;
         let shared = &self.plan.abi.shared;
         let own = cx.mul(cx.and(self.warp, cx.int(3)), cx.uint(shared.staging * BOX_BYTES));
@@ -155,14 +154,34 @@ impl<'c> Kernel<'c, '_> {
             tma::wait_group(cx, Completion::Read, shared.staging - 1);
         }
         sync::bar_warp_sync(cx);
+        base
+    }
+
+    /// Where this lane's rows of the 8×8 matrices of a box of `width` columns lie, up to four
+    /// matrices at once: swizzled as TMA wants it, the 16-byte column index XOR the row, modulo 8.
+    pub(super) fn box_places(&self, base: Int<'c>, width: u32) -> Vec<(Int<'c>, usize)> {
+        let cx = &self.cx;
         let row = cx.and(self.lane, cx.int(7));
         // Lanes 0–7 name rows 0–7 of the left 8 columns, 8–15 rows 8–15, 16–31 the right ones.
         let lower = cx.and(self.lane, cx.int(8));
         let at_row = cx.add(base, cx.mul(cx.add(row, lower), cx.uint(SWIZZLE_BYTES)));
         let right = cx.and(cx.shr(self.lane, 4), cx.int(1));
-        for (index, matrices) in pairs.chunks(4).enumerate() {
-            let column = cx.add(cx.uint(2 * index as u32), right);
+        // Two matrices lie below each other in every 8 columns.
+        let matrices = width / 4;
+        let at = |first: u32| {
+            let column = cx.add(cx.uint(first / 2), right);
             let at = cx.add(at_row, cx.shl(cx.xor(column, row), 4));
+            (at, (matrices - first).min(4) as usize)
+        };
+        (0..matrices).step_by(4).map(at).collect()
+    }
+
+    /// Puts a box into the warp's own staging memory. Yields its address.
+    fn stage(&self, pairs: &[Int<'c>]) -> Int<'c> {
+        let cx = &self.cx;
+        let base = self.next_box();
+        let width = 4 * pairs.len() as u32;
+        for ((at, _), matrices) in self.box_places(base, width).into_iter().zip(pairs.chunks(4)) {
             stmatrix::store(cx, at, matrices);
         }
         if self.stores_in_bulk() {

@@ -9,8 +9,9 @@ use super::epilogue::{Slab, Sum};
 use crate::context::{Cell, Float, Int, Is};
 use crate::error::Error;
 use crate::nvvm::memory::{self, Access, Pair};
+use crate::nvvm::{ldmatrix, sync};
 use flux_ir::Element;
-use flux_ir::abi::Word;
+use flux_ir::abi::{BOX_ROWS, SWIZZLE_BYTES, Word};
 use flux_ir::arena::Handle;
 use flux_ir::kernel::Binary;
 use flux_ir::program::{At, BufferId, BufferKind, Expr, Place, Sym, ValueId, ValueOp};
@@ -61,9 +62,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
                 let bits = cx.truncate(self.word(Word::Scalar(*index)));
                 vec![cx.bits_f32(bits); count]
             }
-            ValueOp::Cols(buffer) => self.columns(*buffer, slab),
+            ValueOp::Cols(buffer) => self.columns(*buffer, slab)?,
             ValueOp::Rows(buffer) => self.rows(*buffer, slab)?,
-            ValueOp::Load(buffer) => self.matrix(&self.input(*buffer)?, slab),
+            ValueOp::Load(buffer) => self.matrix(&self.input(*buffer)?, slab)?,
             ValueOp::Unary(op, x) => {
                 let x = self.value(*x, slab, memo, sum)?;
                 x.into_iter().map(|x| self.unary(*op, x)).collect()
@@ -145,11 +146,35 @@ impl<'c, 'p> Kernel<'c, 'p> {
         cx.max(cx.min(index, cx.sub(hi, cx.int(1))), lo)
     }
 
-    fn columns(&self, buffer: BufferId, slab: &Slab<'c>) -> Vec<Float<'c>> {
+    fn columns(&self, buffer: BufferId, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
+        let cx = &self.cx;
         let element = self.program.buffers[buffer].element;
         let row = self.word(Word::Address(buffer));
-        let pairs = self.pairs(row, row, element, Access::Constant, slab);
-        pairs.into_iter().flat_map(|[x, y]| [x, y, x, y]).collect()
+        let by_pairs = || self.pairs(row, row, element, Access::Constant, slab).concat();
+        let found = if element == Element::F32 {
+            let cells: Vec<Cell> = (0..slab.width / 4).map(|_| cx.cell(cx.f32)).collect();
+            let keep = |values: Vec<Float<'c>>| {
+                cells.iter().zip(values).for_each(|(&cell, value)| cx.set_f(cell, value));
+                Ok::<(), Error>(())
+            };
+            let bits = cx.or(cx.and(cx.truncate(row), cx.int(7)), cx.and(slab.column, cx.int(1)));
+            let aligned = cx.is(bits, Is::Eq, cx.int(0));
+            cx.either(
+                cx.and(self.columns_inside(slab), aligned),
+                || {
+                    let at = cx.add(row, cx.shl(cx.widen(self.lane_column(slab)), 2));
+                    let steps = (0..slab.width).step_by(8);
+                    let at = |step| cx.add(at, cx.long(i64::from(4 * step)));
+                    let loaded = steps.map(|step| memory::ld_global_nc_v2_f32(cx, at(step)));
+                    keep(loaded.flatten().collect())
+                },
+                || keep(by_pairs()),
+            )?;
+            cells.into_iter().map(|cell| cx.get_f(cell)).collect()
+        } else {
+            by_pairs()
+        };
+        Ok(found.chunks_exact(2).flat_map(|pair| [pair[0], pair[1], pair[0], pair[1]]).collect())
     }
 
     fn rows(&self, buffer: BufferId, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
@@ -175,8 +200,77 @@ impl<'c, 'p> Kernel<'c, 'p> {
         })
     }
 
-    /// A box of a matrix.
-    fn matrix(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
+    /// A box of a matrix. One of 16-bit elements that lies inside the window comes in pieces of 16
+    /// bytes through the staging memory, all of them under way at once.
+    fn matrix(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
+        if matrix.element == Element::F32 {
+            return Ok(self.matrix_by_pairs(matrix, slab));
+        }
+        let (cx, window) = (&self.cx, slab.window);
+        let end = |from, length| cx.add(from, cx.uint(length));
+        let rows = cx.and(
+            cx.is(window.row_lo, Is::Le, slab.row),
+            cx.is(end(slab.row, BOX_ROWS), Is::Le, window.row_hi),
+        );
+        let bits = cx.truncate(cx.or(matrix.base, matrix.pitch));
+        let bits = cx.or(cx.and(bits, cx.int(15)), cx.and(slab.column, cx.int(7)));
+        let aligned = cx.is(bits, Is::Eq, cx.int(0));
+        let cells: Vec<Cell> = (0..slab.width / 2).map(|_| cx.cell(cx.f32)).collect();
+        let keep = |values: Vec<Float<'c>>| {
+            cells.iter().zip(values).for_each(|(&cell, value)| cx.set_f(cell, value));
+            Ok::<(), Error>(())
+        };
+        cx.either(
+            cx.and(cx.and(rows, self.columns_inside(slab)), aligned),
+            || keep(self.matrix_by_pieces(matrix, slab)),
+            || keep(self.matrix_by_pairs(matrix, slab)),
+        )?;
+        Ok(cells.into_iter().map(|cell| cx.get_f(cell)).collect())
+    }
+
+    /// Whether all columns of a box are stored.
+    fn columns_inside(&self, slab: &Slab<'c>) -> Int<'c> {
+        let (cx, window) = (&self.cx, slab.window);
+        let end = cx.add(slab.column, cx.uint(slab.width));
+        let lo = cx.is(window.col_lo, Is::Le, slab.column);
+        cx.and(lo, cx.is(end, Is::Le, window.col_hi))
+    }
+
+    fn matrix_by_pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
+        let cx = &self.cx;
+        // Lanes in a row take its pieces; a power of two of them, those beyond take the last again.
+        let pieces = slab.width / 8;
+        let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
+        let piece = cx.min(cx.and(self.lane, cx.uint(lanes - 1)), cx.uint(pieces - 1));
+        let column = cx.add(slab.column, cx.shl(piece, 3));
+        let first = cx.sub(slab.row, matrix.first_row);
+        let rows = (0..BOX_ROWS).step_by((32 / lanes) as usize);
+        let rows: Vec<Int> = rows
+            .map(|row| cx.add(cx.shr(self.lane, lanes.trailing_zeros()), cx.uint(row)))
+            .collect();
+        let load = |&row: &Int<'c>| {
+            let row = cx.mul(cx.widen(cx.add(first, row)), matrix.pitch);
+            let at = cx.add(cx.add(matrix.base, row), cx.shl(cx.widen(column), 1));
+            memory::ld_global_v4(cx, matrix.access, at)
+        };
+        let loaded: Vec<_> = rows.iter().map(load).collect();
+        let base = self.next_box();
+        for (&row, values) in rows.iter().zip(loaded) {
+            let at = cx.add(base, cx.mul(row, cx.uint(SWIZZLE_BYTES)));
+            let swizzled = cx.shl(cx.xor(piece, cx.and(row, cx.int(7))), 4);
+            memory::st_shared_v4(cx, cx.add(at, swizzled), values);
+        }
+        sync::bar_warp_sync(cx);
+        let places = self.box_places(base, slab.width);
+        let registers = places.into_iter().flat_map(|(at, count)| ldmatrix::load(cx, at, count));
+        registers
+            .flat_map(|bits| {
+                [bits, cx.shr(bits, 16)].map(|bits| self.element(bits, matrix.element))
+            })
+            .collect()
+    }
+
+    fn matrix_by_pairs(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
         let cx = &self.cx;
         let window = slab.window;
         let bits = cx.or(matrix.base, matrix.pitch);
@@ -248,7 +342,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
                         }
                     },
                 };
-                let values = self.matrix(&matrix, slab);
+                let values = self.matrix(&matrix, slab)?;
                 for (&total, value) in totals.iter().zip(values) {
                     cx.set_f(total, cx.fadd(cx.get_f(total), value));
                 }

@@ -37,6 +37,15 @@ pub(crate) fn arrive_if<'c>(cx: &Cx<'c>, barrier: Int<'c>, cond: Int<'c>) {
     cx.asm(false, text, "r,r,~{memory}", None, &[barrier.into(), cond.into()]);
 }
 
+/// `mbarrier.arrive` at a barrier of a CTA of the cluster, where `cond` is not 0, by who has read
+/// what the barrier guards. With release at cluster scope a fence of the whole GPU would stand
+/// before it; reads by `wgmma` are over once it was waited for.
+pub(crate) fn arrive_read_if<'c>(cx: &Cx<'c>, barrier: Int<'c>, cond: Int<'c>) {
+    let text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; \
+                @p mbarrier.arrive.shared::cluster.b64 _, [$0]; }";
+    cx.asm(false, text, "r,r,~{memory}", None, &[barrier.into(), cond.into()]);
+}
+
 /// [`crate::nvvm::mbarrier::wait_parity`] with acquire at cluster scope: for what another CTA
 /// sent.
 pub(crate) fn wait_parity<'c>(cx: &Cx<'c>, barrier: Int<'c>, parity: Int<'c>) {

@@ -33,8 +33,8 @@ pub(crate) fn arrive_if<'c>(cx: &Cx<'c>, barrier: Int<'c>, cond: Int<'c>) {
 
 /// `mbarrier.try_wait.parity` until it succeeds (acquire at CTA scope).
 ///
-/// It needs no time limit: who completes the phase is a thread of the same CTA, whose own waits
-/// are limited.
+/// It needs no time limit: who completes the phase is a thread of the same CTA or cluster, whose
+/// other waits are limited.
 pub(crate) fn wait_parity<'c>(cx: &Cx<'c>, barrier: Int<'c>, parity: Int<'c>) {
     let text = "{ .reg .pred p; L: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; \
                 @!p bra L; }";

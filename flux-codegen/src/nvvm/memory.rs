@@ -20,6 +20,26 @@ pub(crate) fn ld_global_nc_v4<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Int<'c>; 4] {
     [0, 1, 2, 3].map(|index| cx.member(all, index).into_int_value())
 }
 
+/// `ld.global.v4.u32`.
+pub(crate) fn ld_global_v4<'c>(cx: &Cx<'c>, access: Access, at: Int<'c>) -> [Int<'c>; 4] {
+    let ty = cx.context.struct_type(&[cx.i32.into(); 4], false);
+    let text = format!("ld.global{}.v4.u32 {{$0, $1, $2, $3}}, [$4];", access.suffix());
+    let all = cx
+        .asm(false, &text, "=r,=r,=r,=r,l,~{memory}", Some(ty.into()), &[at.into()])
+        .expect("a result was asked for");
+    [0, 1, 2, 3].map(|index| cx.member(all, index).into_int_value())
+}
+
+/// `ld.global.nc.v2.f32`: two numbers nobody writes during the kernel.
+pub(crate) fn ld_global_nc_v2_f32<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Float<'c>; 2] {
+    let ty = cx.context.struct_type(&[cx.f32.into(); 2], false);
+    let text = "ld.global.nc.v2.f32 {$0, $1}, [$2];";
+    let both = cx
+        .asm(true, text, "=f,=f,l", Some(ty.into()), &[at.into()])
+        .expect("a result was asked for");
+    [0, 1].map(|index| cx.member(both, index).into_float_value())
+}
+
 /// `ld.global.nc.u16`, zero-extended.
 pub(crate) fn ld_global_nc_u16<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
     let text = "{ .reg .b16 h; ld.global.nc.b16 h, [$1]; cvt.u32.u16 $0, h; }";
@@ -129,6 +149,13 @@ pub(crate) fn ld_shared_v4<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Int<'c>; 4] {
         .asm(false, text, "=r,=r,=r,=r,r,~{memory}", Some(ty.into()), &[at.into()])
         .expect("a result was asked for");
     [0, 1, 2, 3].map(|index| cx.member(all, index).into_int_value())
+}
+
+/// `st.shared.v4.u32`.
+pub(crate) fn st_shared_v4<'c>(cx: &Cx<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
+    let [x, y, z, w] = values;
+    let args = [at, x, y, z, w].map(Into::into);
+    cx.asm(false, "st.shared.v4.u32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r,~{memory}", None, &args);
 }
 
 /// `ld.shared.u32`.

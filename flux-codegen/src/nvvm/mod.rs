@@ -8,6 +8,7 @@
 pub(crate) mod cluster;
 pub(crate) mod convert;
 pub(crate) mod fence;
+pub(crate) mod ldmatrix;
 pub(crate) mod mbarrier;
 pub(crate) mod memory;
 pub(crate) mod special;

@@ -37,6 +37,22 @@ pub(crate) fn load_2d_evict_first<'c>(
     cx.asm(false, text, "r,l,r,r,r,l,~{memory}", None, &args);
 }
 
+/// [`load_2d`] to the same place in both CTAs of a cluster; its bytes count towards the barrier that
+/// lies where `barrier` does in each.
+pub(crate) fn load_2d_both<'c>(
+    cx: &Cx<'c>,
+    to: Int<'c>,
+    map: Int<'c>,
+    [column, row]: [Int<'c>; 2],
+    barrier: Int<'c>,
+) {
+    let text = "{ .reg .b16 all; mov.b16 all, 3; cp.async.bulk.tensor.2d.shared::cluster.global\
+                .tile.mbarrier::complete_tx::bytes.multicast::cluster \
+                [$0], [$1, {$2, $3}], [$4], all; }";
+    let args = [to.into(), map.into(), column.into(), row.into(), barrier.into()];
+    cx.asm(false, text, "r,l,r,r,r,~{memory}", None, &args);
+}
+
 /// `cp.async.bulk.tensor.2d` from shared to global memory, in the current bulk group.
 pub(crate) fn store_2d<'c>(cx: &Cx<'c>, map: Int<'c>, [column, row]: [Int<'c>; 2], from: Int<'c>) {
     let text = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group \
@@ -59,6 +75,13 @@ pub(crate) fn wait_group(cx: &Cx, completion: Completion, pending: u32) {
     };
     let text = format!("cp.async.bulk.wait_group{read} {pending};");
     cx.asm(false, &text, "~{memory}", None, &[]);
+}
+
+/// `cp.async.bulk.prefetch.L2` where `cond` is not 0: `bytes` from `at`, multiples of 16.
+pub(crate) fn prefetch_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, bytes: Int<'c>) {
+    let text = "{ .reg .pred p; setp.ne.u32 p, $0, 0; \
+                @p cp.async.bulk.prefetch.L2.global [$1], $2; }";
+    cx.asm(false, text, "r,l,r,~{memory}", None, &[cond.into(), at.into(), bytes.into()]);
 }
 
 /// `prefetch.tensormap`.

@@ -4,12 +4,12 @@ use crate::context::{Cx, Float, Int};
 use flux_ir::Element;
 use inkwell::values::BasicMetadataValueEnum;
 
-/// How the right operand lies in shared memory.
+/// How an operand lies in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Major {
-    /// `[n, k]`.
+    /// `[m, k]` of a left operand, `[n, k]` of a right one.
     K,
-    /// `[k, n]`.
+    /// `[k, m]` of a left operand, `[k, n]` of a right one.
     Mn,
 }
 
@@ -37,20 +37,20 @@ pub(crate) fn mma_async<'c>(
     acc: &[Float<'c>],
     [a, b]: [Int<'c>; 2],
     accumulate: Int<'c>,
-    b_major: Major,
+    majors: [Major; 2],
 ) -> Vec<Float<'c>> {
     let count = acc.len();
     let n = 2 * count;
     let registers: Vec<String> = (0..count).map(|index| format!("${index}")).collect();
-    let transpose_b = match b_major {
+    let [transpose_a, transpose_b] = majors.map(|major| match major {
         Major::K => 0,
         Major::Mn => 1,
-    };
+    });
     let name = element.name();
     let text = format!(
         "{{ .reg .pred p; setp.ne.b32 p, ${scale}, 0; \
          wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{name}.{name} {{{list}}}, ${da}, ${db}, \
-         p, 1, 1, 0, {transpose_b}; }}",
+         p, 1, 1, {transpose_a}, {transpose_b}; }}",
         list = registers.join(", "),
         da = 2 * count,
         db = 2 * count + 1,

@@ -27,6 +27,15 @@ kernel @not_transposed(%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<bf1
   }
 }";
 
+/// `C = Aᵀ · B`.
+pub(crate) const LEFT_TRANSPOSED: &str = "
+kernel @left_transposed(%a: &global<f16>, %b: &global<f16>, %c: &mut global<f16>) {
+  for tile in %c {
+    %0 = gemm %a.t, %b
+    store %c, %0
+  }
+}";
+
 /// Bias, GELU and a residual.
 pub(crate) const BIAS_GELU: &str = "
 kernel @bias_gelu(%a: &global<bf16>, %b: &global<bf16>, %bias: &global<f32>, %res: &global<bf16>,

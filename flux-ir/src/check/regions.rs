@@ -3,7 +3,7 @@
 use crate::arena::Handle;
 use crate::diagnostic::Rule;
 use crate::eval::{Extent, RankView, Region, TileRange};
-use crate::program::{BufferId, Program, ValueId, ValueOp};
+use crate::program::{BufferId, Program, Transposed, ValueId, ValueOp};
 use std::ops::Range;
 
 /// The rule broken, and how.
@@ -115,7 +115,7 @@ impl<'a, 'p> Regions<'a, 'p> {
     pub(super) fn mainloop(
         &self,
         event: (&TileRange, u32),
-        products: &[(Region, Region, bool)],
+        products: &[(Region, Region, Transposed)],
         reduction: &mut Reduction,
     ) -> Result<(), Fault> {
         let (tile, visit) = event;
@@ -126,21 +126,22 @@ impl<'a, 'p> Regions<'a, 'p> {
         for (a, b, transposed) in products {
             self.inside(a)?;
             self.inside(b)?;
-            let (cols, depth) = if *transposed { (&b.rows, &b.cols) } else { (&b.cols, &b.rows) };
+            let (rows, reduced) = transposed.left(&a.rows, &a.cols);
+            let (cols, depth) = transposed.right(&b.rows, &b.cols);
             // An empty region may be of no rank at all.
             let of = a.rank.min(self.views.len() as u32 - 1);
-            let all = self.extent(of, a.buffer).0.cols as u32;
-            if (&a.rows, cols) != (&tile.rows, &tile.cols) {
+            let extent = self.extent(of, a.buffer).0;
+            let all = transposed.left(extent.rows, extent.cols).1 as u32;
+            if (rows, cols) != (&tile.rows, &tile.cols) {
                 let fault = format!(
-                    "multiplies rows {:?} by columns {cols:?} for the tile of rows {:?}, columns {:?}",
-                    a.rows, tile.rows, tile.cols
+                    "multiplies rows {rows:?} by columns {cols:?} for the tile of rows {:?}, columns {:?}",
+                    tile.rows, tile.cols
                 );
                 return Err((Rule::Dimensions, fault));
             }
-            if &a.cols != depth || *slice.get_or_insert((&a.cols, all)) != (&a.cols, all) {
+            if reduced != depth || *slice.get_or_insert((reduced, all)) != (reduced, all) {
                 let fault = format!(
-                    "reduces {:?} of a left and {depth:?} of a right operand, expected the same of all",
-                    a.cols
+                    "reduces {reduced:?} of a left and {depth:?} of a right operand, expected the same of all"
                 );
                 return Err((Rule::Dimensions, fault));
             }

@@ -131,17 +131,31 @@ fn split(program: &Program, found: &mut Diagnostics) {
         refuse(message, "split_k = 2 gives each tile to a cluster of two multiprocessors");
         return;
     }
-    let streams = program.balance == Balance::StreamK;
-    if streams && program.communicates() {
-        let message = "expected no `balance = stream_k` in a kernel that communicates".to_owned();
-        refuse(message, "leave it out: waits and signals belong to whole tiles");
+    let balance = program.balance.name();
+    if program.balance != Balance::Tiles && program.communicates() {
+        let message = format!("expected no `balance = {balance}` in a kernel that communicates");
+        refuse(message, "leave it out: waits and signals belong to the tiles of one CTA");
+    }
+    if program.balance == Balance::Pairs && !program.tile.n.is_multiple_of(16) {
+        let message = format!(
+            "expected tile columns in multiples of 16 for `balance = pairs`, found {}",
+            program.tile.n
+        );
+        refuse(message, "each of the two multiprocessors loads half of the right operand");
+    }
+    if program.balance == Balance::Pairs
+        && let Some(product) = abi::products(program).iter().find(|product| !product.transposed.b)
+    {
+        let name = &program.buffers[product.b.buffer].name;
+        let message = format!("expected `%{name}` transposed for `balance = pairs`");
+        refuse(message, "leave it out, or store the right operand as [n, k]");
     }
     if program.split_k == 1 {
         return;
     }
-    if streams {
-        let message = "expected `split_k` or `balance = stream_k`, found both".to_owned();
-        refuse(message, "each of them cuts tiles along k");
+    if program.balance != Balance::Tiles {
+        let message = format!("expected `split_k` or `balance = {balance}`, found both");
+        refuse(message, "each of them says what the CTAs of a tile do");
     }
     if program.communicates() {
         let message = "expected no `split_k` in a kernel that communicates".to_owned();
@@ -165,8 +179,10 @@ fn rows(program: &Program, found: &mut Diagnostics) {
     // A wgmma has 64 rows (PTX ISA, "wgmma.mma_async"); cooperative warpgroups halve the tile.
     let unit = 64 * program.consumers.sharing();
     let m = program.tile.m;
+    // A left operand that is transposed is loaded in boxes as wide as the swizzle.
+    let turned = abi::products(program).iter().any(|product| product.transposed.a);
     // One warpgroup may load fewer rows than it multiplies: the others come to nothing.
-    if program.consumers == Consumers::Single && FEW_ROWS.contains(&m) {
+    if !turned && program.consumers == Consumers::Single && FEW_ROWS.contains(&m) {
         return;
     }
     if !m.is_multiple_of(unit) || m > BOX_LIMIT {
@@ -181,7 +197,7 @@ fn rows(program: &Program, found: &mut Diagnostics) {
 fn columns(program: &Program, found: &mut Diagnostics) {
     let n = program.tile.n;
     // A right operand that is not transposed is loaded in boxes as wide as the swizzle.
-    let boxes = abi::products(program).iter().find(|product| !product.transposed);
+    let boxes = abi::products(program).iter().find(|product| !product.transposed.b);
     let unit = boxes.map_or(8, |p| SWIZZLE_BYTES / program.buffers[p.b.buffer].element.bytes());
     if !n.is_multiple_of(unit) || n > BOX_LIMIT {
         let message =

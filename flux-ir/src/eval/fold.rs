@@ -7,7 +7,7 @@ use super::Launch;
 use crate::arena::Handle;
 use crate::program::{
     At, BinOp, BufferId, Completion, Cond, Expr, Op, Place, Program, Range, Scope, SignalId, Stmt,
-    Sym, TableId, Update, ValueId, VarId,
+    Sym, TableId, Transposed, Update, ValueId, VarId,
 };
 
 /// An expression of the CTA, the launch's number and variables.
@@ -123,7 +123,7 @@ pub(super) enum CodeOp<'p> {
     },
     FenceProxyAsync,
     Mainloop {
-        products: Vec<(FoldedPlace, FoldedPlace, bool)>,
+        products: Vec<(FoldedPlace, FoldedPlace, Transposed)>,
     },
     Store {
         to: FoldedPlace,

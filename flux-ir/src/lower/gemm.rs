@@ -10,7 +10,7 @@ use crate::abi::epilogue_warps;
 use crate::kernel::{Distribution, Lhs, Op as KernelOp, ParamId};
 use crate::program::{
     Agent, At, Completion, Cond, Engine, Expr, Op, Place, Product, Range, Scope, SignalId, Stmt,
-    Sym, Update, VarId,
+    Sym, Transposed, Update, VarId,
 };
 
 /// The tile at hand: its row and column in the grid, its rows and columns in the matrix, and the
@@ -193,19 +193,17 @@ fn mainloop(
     let mut span = b.kernel.loop_span;
     for entry in b.kernel.ops.values() {
         let KernelOp::Gemm { a, b: right, transposed } = entry.op else { continue };
+        let transposed = Transposed { a: matches!(a, Lhs::Transposed(_)), b: transposed };
         let a = match a {
             Lhs::Param(param) => left(param),
+            Lhs::Transposed(param) => own(tensors.buffer(param), depth(), tile.rows()),
             Lhs::Ready(ready) => match b.kernel.ops[ready].op {
                 KernelOp::Wait { tensor } => left(tensor),
                 _ => continue,
             },
         };
-        let right = tensors.buffer(right);
-        let right = if transposed {
-            own(right, tile.cols(), depth())
-        } else {
-            own(right, depth(), tile.cols())
-        };
+        let (rows, cols) = transposed.right(tile.cols(), depth());
+        let right = own(tensors.buffer(right), rows, cols);
         if products.is_empty() {
             span = entry.span;
         }

@@ -244,12 +244,14 @@ impl Inference<'_> {
         }
     }
 
-    fn gemm(&mut self, a: Lhs, b: ParamId, transposed: bool, span: Span) {
+    fn gemm(&mut self, lhs: Lhs, b: ParamId, transposed: bool, span: Span) {
         let (rows, cols) = if transposed { (Dim::N, Dim::K) } else { (Dim::K, Dim::N) };
         self.unify(b, rows, cols, span);
-        let left = match a {
-            Lhs::Param(a) => {
-                self.unify(a, Dim::M, Dim::K, span);
+        let left = match lhs {
+            Lhs::Param(a) | Lhs::Transposed(a) => {
+                let transposed = matches!(lhs, Lhs::Transposed(_));
+                let (rows, cols) = if transposed { (Dim::K, Dim::M) } else { (Dim::M, Dim::K) };
+                self.unify(a, rows, cols, span);
                 if self.kernel.tensor(a).is_some_and(|(d, ..)| d == Distribution::Gathered) {
                     let name = self.name(a).to_owned();
                     let message = format!("rows of `{name}` may still be in flight from a peer");
@@ -300,7 +302,7 @@ impl Inference<'_> {
             self.error(Rule::Types, span, message, "store both in one element type");
         }
         if let Some(&(first, at)) = self.gemms.first()
-            && self.source(first) != self.source(a)
+            && self.source(first) != self.source(lhs)
         {
             let message = "the gemms of a kernel share their left operand; this one has another";
             let diagnostic = Diagnostic::new(Rule::Types, span, message)
@@ -308,13 +310,13 @@ impl Inference<'_> {
                 .help("split the kernel in two");
             self.found.push(diagnostic);
         }
-        self.gemms.push((a, span));
+        self.gemms.push((lhs, span));
     }
 
     /// The tensor a left operand comes from.
     fn source(&self, lhs: Lhs) -> Option<ParamId> {
         match lhs {
-            Lhs::Param(param) => Some(param),
+            Lhs::Param(param) | Lhs::Transposed(param) => Some(param),
             Lhs::Ready(ready) => match self.kernel.ops.get(ready)?.op {
                 Op::Wait { tensor } => Some(tensor),
                 _ => None,

@@ -245,15 +245,50 @@ pub enum Update {
     Set(Expr),
 }
 
-/// One product of the mainloop: an accumulator `a · b` or `a · bᵀ`.
+/// One product of the mainloop: an accumulator `a · b`, each operand as it lies or transposed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Product {
-    /// `[rows, k]`.
+    /// `[rows, k]`, or `[k, rows]` where it is transposed.
     pub a: Place,
-    /// `[cols, k]` where `transposed`, else `[k, cols]`.
+    /// `[k, cols]`, or `[cols, k]` where it is transposed.
     pub b: Place,
-    /// Whether the product is `a · bᵀ`.
-    pub transposed: bool,
+    /// Which of them are transposed.
+    pub transposed: Transposed,
+}
+
+/// Which operands of a product are transposed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Transposed {
+    /// The left one: `aᵀ · …`.
+    pub a: bool,
+    /// The right one: `… · bᵀ`.
+    pub b: bool,
+}
+
+impl Transposed {
+    /// Of a left operand's rows and columns: those that are the tile's rows, then those that are
+    /// summed over. It is its own inverse.
+    pub fn left<T>(self, rows: T, cols: T) -> (T, T) {
+        if self.a { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// Of a right operand's rows and columns: those that are the tile's columns, then those that
+    /// are summed over. It is its own inverse where the arguments come in the same order.
+    pub fn right<T>(self, rows: T, cols: T) -> (T, T) {
+        if self.b { (rows, cols) } else { (cols, rows) }
+    }
+}
+
+impl Product {
+    /// The tile's rows, and what is summed over.
+    pub fn left(&self) -> (&Range, &Range) {
+        self.transposed.left(&self.a.rows, &self.a.cols)
+    }
+
+    /// The tile's columns, and what is summed over.
+    pub fn right(&self) -> (&Range, &Range) {
+        self.transposed.right(&self.b.rows, &self.b.cols)
+    }
 }
 
 /// A comparison of two index expressions.

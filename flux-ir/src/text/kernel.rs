@@ -36,6 +36,7 @@ impl Kernel {
             Op::Gemm { a, b, transposed } => {
                 let a = match a {
                     Lhs::Param(param) => self.shown(*param),
+                    Lhs::Transposed(param) => format!("{}.t", self.shown(*param)),
                     Lhs::Ready(value) => value.to_string(),
                 };
                 let suffix = if *transposed { ".t" } else { "" };
@@ -157,6 +158,15 @@ impl Reader {
         Ok(())
     }
 
+    /// `.t` behind an operand, or nothing.
+    fn transposed(&mut self) -> Parsed<bool> {
+        let transposed = self.cursor.take(".");
+        if transposed {
+            self.cursor.word("t")?;
+        }
+        Ok(transposed)
+    }
+
     fn param(&mut self) -> Parsed<ParamId> {
         let position = self.cursor.position();
         let name = self.cursor.name("a parameter `%name`")?;
@@ -208,15 +218,13 @@ impl Reader {
             "gemm" => {
                 let a = match self.cursor.peek() {
                     Token::Value(_) => Lhs::Ready(self.value()?),
-                    _ => Lhs::Param(self.param()?),
+                    _ => {
+                        let param = self.param()?;
+                        if self.transposed()? { Lhs::Transposed(param) } else { Lhs::Param(param) }
+                    }
                 };
                 self.cursor.punct(",")?;
-                let b = self.param()?;
-                let transposed = self.cursor.take(".");
-                if transposed {
-                    self.cursor.word("t")?;
-                }
-                Op::Gemm { a, b, transposed }
+                Op::Gemm { a, b: self.param()?, transposed: self.transposed()? }
             }
             "cols" => Op::Cols { tensor: self.param()? },
             "rows" => Op::Rows { tensor: self.param()? },

@@ -7,8 +7,8 @@ use flux_ir::kernel::{
 use flux_ir::order::CustomOrder;
 use flux_ir::program::{
     Agent, At, BinOp, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op,
-    Place, Product, Range, Scope, SignalArray, SignalId, Stmt, Sym, Table, TableId, Update,
-    ValueEntry, ValueId, ValueOp, Var, VarId,
+    Place, Product, Range, Scope, SignalArray, SignalId, Stmt, Sym, Table, TableId, Transposed,
+    Update, ValueEntry, ValueId, ValueOp, Var, VarId,
 };
 use flux_ir::{
     Balance, Cache, Consumers, Element, Kernel, Order, Program, Span, Target, TileShape,
@@ -88,7 +88,11 @@ fn kernel_op() -> impl Strategy<Value = KernelOp> {
     prop_oneof![
         param().prop_map(|tensor| KernelOp::Wait { tensor }),
         (
-            prop_oneof![param().prop_map(Lhs::Param), value().prop_map(Lhs::Ready)],
+            prop_oneof![
+                param().prop_map(Lhs::Param),
+                param().prop_map(Lhs::Transposed),
+                value().prop_map(Lhs::Ready)
+            ],
             param(),
             any::<bool>()
         )
@@ -151,11 +155,9 @@ fn value_id() -> impl Strategy<Value = ValueId> {
 }
 
 fn simple() -> impl Strategy<Value = Op> {
-    let product = (place(), place(), any::<bool>()).prop_map(|(a, b, transposed)| Product {
-        a,
-        b,
-        transposed,
-    });
+    let transposed = any::<[bool; 2]>().prop_map(|[a, b]| Transposed { a, b });
+    let product = (place(), place(), transposed);
+    let product = product.prop_map(|(a, b, transposed)| Product { a, b, transposed });
     let update = prop_oneof![expr().prop_map(Update::Add), expr().prop_map(Update::Set)];
     let scope = || select(&Scope::ALL[..]);
     prop_oneof![

@@ -106,7 +106,7 @@ fn gathers_over_pcie_are_within_a_tenth_of_what_was_measured() {
 
 #[test]
 fn products_are_within_a_tenth_where_the_clock_was_fitted_to_others() {
-    // Of `gemm_cublas` in docs/measurements.md, cold enough to compare: below half a ms.
+    // Products beside cuBLASLt (`flux bench gemm`), cold enough to compare: below half a ms.
     let machine = Machine::find("h200-nvlink").expect("a machine");
     for (m, n, k, schedule, measured_ms) in [
         (4096, 4096, 4096, cooperative(256), 0.1765),

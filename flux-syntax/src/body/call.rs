@@ -298,13 +298,8 @@ impl<'a> Reader<'a> {
                     ),
                 }
             }
-            Bound::Transposed(param) => {
-                let name = self.name_of(param);
-                (
-                    "the left operand of `gemm` is never transposed".to_owned(),
-                    format!("write `gemm({name}, …)`; the right operand may be `b.t()`"),
-                )
-            }
+            // Only an input of this rank's own has a transpose.
+            Bound::Transposed(param) => return Some(Lhs::Transposed(param)),
             Bound::Value(_) | Bound::Scalar(_) => (
                 "expected a tensor as the left operand of `gemm`, found a computed tile".to_owned(),
                 "a product of a product is a second kernel".to_owned(),

@@ -276,14 +276,16 @@ impl<'p> Stage<'p> {
                 (format!("signal {slot}"), full)
             }
             Action::Mainloop { products } => {
+                let turned = |transposed| if transposed { "^T" } else { "" };
                 let all = products.iter().map(|(a, b, transposed)| {
-                    let transposed = if *transposed { "^T" } else { "" };
-                    format!("{} * {}{transposed}", full(a), full(b))
+                    let (of_a, of_b) = (turned(transposed.a), turned(transposed.b));
+                    format!("{}{of_a} * {}{of_b}", full(a), full(b))
                 });
                 let all = all.collect::<Vec<_>>().join(", ");
                 let short = products.first().map_or(String::new(), |(a, b, transposed)| {
-                    let cols = if *transposed { &b.rows } else { &b.cols };
-                    format!("mainloop {:?}, {cols:?}", a.rows)
+                    let (rows, _) = transposed.left(&a.rows, &a.cols);
+                    let (cols, _) = transposed.right(&b.rows, &b.cols);
+                    format!("mainloop {rows:?}, {cols:?}")
                 });
                 (short, format!("mainloop {all}"))
             }

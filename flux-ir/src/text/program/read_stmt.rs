@@ -4,7 +4,8 @@ use super::super::cursor::Parsed;
 use super::super::lex::Token;
 use super::read::{Reader, unknown};
 use crate::program::{
-    At, Completion, Cond, Expr, Op, Place, Product, Range, Scope, SignalId, Stmt, TableId, Update,
+    At, Completion, Cond, Expr, Op, Place, Product, Range, Scope, SignalId, Stmt, TableId,
+    Transposed, Update,
 };
 use crate::span::Span;
 
@@ -172,14 +173,20 @@ impl Reader {
     }
 
     fn matrix_product(&mut self) -> Parsed<Product> {
-        let a = self.place()?;
+        let (a, a_transposed) = (self.place()?, self.transposed()?);
         self.cursor.punct("*")?;
-        let b = self.place()?;
+        let (b, b_transposed) = (self.place()?, self.transposed()?);
+        let transposed = Transposed { a: a_transposed, b: b_transposed };
+        Ok(Product { a, b, transposed })
+    }
+
+    /// `^T` behind an operand, or nothing.
+    fn transposed(&mut self) -> Parsed<bool> {
         let transposed = self.cursor.take("^");
         if transposed {
             self.cursor.word("T")?;
         }
-        Ok(Product { a, b, transposed })
+        Ok(transposed)
     }
 
     fn at(&mut self) -> Parsed<At> {

@@ -243,7 +243,9 @@ impl Writer<'_> {
 
     fn product(&mut self, product: &Product) -> String {
         let (a, b) = (self.place(&product.a), self.place(&product.b));
-        format!("{a} * {b}{}", if product.transposed { "^T" } else { "" })
+        let [of_a, of_b] = [product.transposed.a, product.transposed.b]
+            .map(|turned| if turned { "^T" } else { "" });
+        format!("{a}{of_a} * {b}{of_b}")
     }
 
     fn at(&mut self, at: &At) -> String {
