@@ -1,5 +1,9 @@
 //! The library's kernels by the format of their operands.
 
+pub mod epilogues;
+
+pub use flux_runtime::blas::Layout;
+
 use flux::{Definition, Error, Rank, Schedule, Tensor};
 use half::{bf16, f16};
 
@@ -25,13 +29,29 @@ impl<T> std::fmt::Debug for PlainKernel<T> {
     }
 }
 
-/// A format with a product of its own: `C[m, n] = A[m, k] · B[n, k]ᵀ`.
+/// A format with products of its own.
 pub trait Plain: Sized {
-    /// Loads the product.
+    /// Loads `C[m, n] = A[m, k] · B[n, k]ᵀ`.
     ///
     /// # Errors
     /// Those of the kernel's own `load`.
-    fn load(rank: &Rank) -> Result<PlainKernel<Self>, Error>;
+    fn load(rank: &Rank) -> Result<PlainKernel<Self>, Error> {
+        Self::load_as(rank, Layout::Nt, None)
+    }
+
+    /// Loads the product of operands that lie as `layout` says, with one of its schedules; the
+    /// library chooses where none is named.
+    ///
+    /// # Errors
+    /// Those of the kernel's own `load`; a layout that the library has not in this format.
+    fn load_as(
+        rank: &Rank,
+        layout: Layout,
+        schedule: Option<&Schedule>,
+    ) -> Result<PlainKernel<Self>, Error>;
+
+    /// The schedules of that product; none where the library has it not in this format.
+    fn schedules(layout: Layout) -> Vec<Schedule>;
 }
 
 /// How an operator runs; as the library chooses where nothing is said.
@@ -99,19 +119,52 @@ impl Fused for bf16 {
 }
 
 macro_rules! plain {
-    ($type:ty, $kernel:path) => {
+    ($type:ty, $($layout:ident: $kernel:path),+) => {
         impl Plain for $type {
-            fn load(rank: &Rank) -> Result<PlainKernel<Self>, Error> {
-                use $kernel as product;
-                let kernel = product::load(rank)?;
-                Ok(PlainKernel(Box::new(move |a, b, c| kernel.launch(a, b, c))))
+            fn load_as(
+                rank: &Rank,
+                layout: Layout,
+                schedule: Option<&Schedule>,
+            ) -> Result<PlainKernel<Self>, Error> {
+                Ok(PlainKernel(match layout {
+                    $(Layout::$layout => {
+                        use $kernel as product;
+                        let kernel = match schedule {
+                            Some(schedule) => product::load_with(rank, schedule)?,
+                            None => product::load(rank)?,
+                        };
+                        Box::new(move |a, b, c| kernel.launch(a, b, c))
+                    })+
+                    #[allow(unreachable_patterns, reason = "of a format with every layout")]
+                    _ => {
+                        let kernel = format!("gemm of {}", stringify!($type));
+                        let problem = format!("the library has no product of layout {layout:?}");
+                        return Err(Error::Unsupported { kernel, problem });
+                    }
+                }))
+            }
+
+            fn schedules(layout: Layout) -> Vec<Schedule> {
+                match layout {
+                    $(Layout::$layout => {
+                        use $kernel as product;
+                        (product::definition().schedules)()
+                    })+
+                    #[allow(unreachable_patterns, reason = "of a format with every layout")]
+                    _ => Vec::new(),
+                }
             }
         }
     };
 }
 
-plain!(bf16, flux::kernels::gemm_bf16);
-plain!(f16, flux::kernels::gemm_f16);
+plain!(
+    bf16,
+    Nt: flux::kernels::gemm_bf16,
+    Nn: flux::kernels::gemm_nn_bf16,
+    Tn: flux::kernels::gemm_tn_bf16
+);
+plain!(f16, Nt: flux::kernels::gemm_f16);
 
 #[cfg(test)]
 mod tests {

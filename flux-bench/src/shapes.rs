@@ -80,6 +80,12 @@ pub fn ragged() -> Vec<Dims> {
     ]
 }
 
+/// Where layouts and epilogues are compared: many rows and few by the models' (n, k).
+pub fn chosen() -> Vec<Dims> {
+    let models = LARGE.iter().flat_map(|&(n, k)| [2048, 8192].map(|m| Dims::new(m, n, k)));
+    models.chain([Dims::new(4096, 4096, 4096)]).collect()
+}
+
 /// The rows of the all-gather table at world 8; at other worlds those of the same table.
 pub fn gathers(world: u32) -> Vec<Dims> {
     let rows: &[(&[usize], usize, usize)] = match world {
@@ -112,7 +118,7 @@ fn expand(rows: &[(&[usize], usize, usize)]) -> Vec<Dims> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dims, gathers, large, ragged, scatters, small};
+    use super::{Dims, chosen, gathers, large, ragged, scatters, small};
     use std::collections::HashSet;
 
     #[test]
@@ -130,6 +136,7 @@ mod tests {
             (large(), 27),
             (small(), 25),
             (ragged(), 7),
+            (chosen(), 11),
             (gathers(8), 12),
             (gathers(2), 7),
             (scatters(8), 11),

@@ -4,14 +4,15 @@ use clap::{Args, Subcommand, ValueEnum};
 use flux::Peers;
 use flux_bench::chart::Chart;
 use flux_bench::device::{
-    self, Costs, GemmOptions, GemmRow, Kind, Number, OverlapOptions, OverlapRow, ShareRow,
+    self, Costs, GemmOptions, GemmRow, Kind, Members, OverlapOptions, OverlapRow, Section, ShareRow,
 };
-use flux_bench::kernels::{Choice, Plain};
+use flux_bench::kernels::{Choice, Layout};
 use flux_bench::quick::{self, Operator};
 use flux_bench::report::{Measured, Report};
 use flux_bench::rotation::Rounds;
 use flux_bench::shapes::{self, Dims};
 use flux_bench::workload::{self, Phase};
+
 use flux_sim::time::Machine;
 use half::{bf16, f16};
 use serde::Serialize;
@@ -143,8 +144,35 @@ pub(crate) struct Gemm {
     /// The format of operands and result.
     #[arg(long, default_value = "bf16")]
     format: Format,
+    /// How operands lie in memory.
+    #[arg(long, default_value = "nt")]
+    layout: LayoutName,
+    /// Every row of the project's table: both formats, all sets, layouts and epilogues.
+    #[arg(long, conflicts_with_all = ["set", "shapes", "format", "layout", "epilogues", "members"])]
+    all: bool,
+    /// What fused epilogues cost, against the same kernel without: bias + GELU, bias + residual,
+    /// SwiGLU.
+    #[arg(long, conflicts_with_all = ["format", "layout", "members"])]
+    epilogues: bool,
+    /// Each schedule of the kernel that is not far off, and not just the one the library chooses.
+    #[arg(long)]
+    members: bool,
+    /// Of the schedules, those whose text holds this; may be repeated.
+    #[arg(long = "match", value_name = "TEXT", requires = "members")]
+    matching: Vec<String>,
     #[command(flatten)]
     how: How,
+}
+
+/// How operands lie.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LayoutName {
+    /// A · Bᵀ.
+    Nt,
+    /// A · B.
+    Nn,
+    /// Aᵀ · B.
+    Tn,
 }
 
 /// Sets of shapes for products.
@@ -156,6 +184,8 @@ enum GemmSet {
     Small,
     /// M between tiles, unaligned N, K that is no multiple of 64.
     Ragged,
+    /// M 2048 and 8192 by the models' N and K, and a cube.
+    Chosen,
 }
 
 /// Formats that are measured.
@@ -231,10 +261,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
         return Ok((format!("skipped: no CUDA device ({reason})\n"), ExitCode::SUCCESS));
     }
     let text = match bench {
-        Bench::Gemm(options) => match options.format {
-            Format::Bf16 => gemm::<bf16>(options),
-            Format::F16 => gemm::<f16>(options),
-        },
+        Bench::Gemm(options) => gemm(options),
         Bench::AgGemm(options) => fused(Kind::Gather, options),
         Bench::GemmRs(options) => fused(Kind::Scatter, options),
         Bench::Share(options) => share(options),
@@ -243,23 +270,94 @@ pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
     Ok((text, ExitCode::SUCCESS))
 }
 
-fn gemm<T: Number + Plain>(options: &Gemm) -> Result<String, Box<dyn Error>> {
-    let mut shapes = options.shapes.clone();
-    match options.set {
-        Some(GemmSet::Large) => shapes.extend(shapes::large()),
-        Some(GemmSet::Small) => shapes.extend(shapes::small()),
-        Some(GemmSet::Ragged) => shapes.extend(shapes::ragged()),
-        None if shapes.is_empty() => shapes = shapes::large(),
-        None => {}
-    }
+fn gemm(options: &Gemm) -> Result<String, Box<dyn Error>> {
     let how = &options.how;
-    let command = command();
-    let gemm = GemmOptions { command, shapes, rounds: how.rounds(), rest: how.rest() };
-    let report = device::gemm::<T>(&gemm, |row: &Measured<GemmRow>| {
-        progress(&format!("{} {:.3}", row.row.shape, row.row.ratio.median));
-    })?;
+    let (rounds, rest) = (how.rounds(), how.rest());
+    let tell = |row: &Measured<GemmRow>| {
+        let GemmRow { section, shape, schedule, ratio, .. } = &row.row;
+        progress(&format!("{section}: {shape} {schedule} {:.3}", ratio.median));
+    };
+    let members = match options.members {
+        true => Members::Each(options.matching.clone()),
+        false => Members::Chosen,
+    };
+    let measure = |format, sections: Vec<Section>| {
+        let (command, members) = (command(), members.clone());
+        let options = GemmOptions { command, sections, members, rounds, rest };
+        match format {
+            Format::Bf16 => device::gemm::<bf16>(&options, tell),
+            Format::F16 => device::gemm::<f16>(&options, tell),
+        }
+    };
+    let sections = options.sections();
+    let mut report = measure(options.format, sections)?;
+    if options.all {
+        report.rows.extend(measure(Format::F16, models())?.rows);
+    }
+    if options.all || options.epilogues {
+        let shapes = match options.all {
+            true => shapes::chosen(),
+            false => options.shapes(shapes::chosen()),
+        };
+        report.rows.extend(device::epilogues(&shapes, rounds, rest, tell)?);
+    }
     how.write(&report, &device::gemm_chart(&report))?;
     Ok(head(&report) + &device::gemm_table(&report.rows))
+}
+
+/// The sets that the library's own choices are judged by.
+fn models() -> Vec<Section> {
+    let section = |name: &str, shapes| Section { name: name.into(), layout: Layout::Nt, shapes };
+    vec![
+        section("M 512 … 8192, cuBLASLt / ours", shapes::large()),
+        section("M 1 … 256, cuBLASLt / ours", shapes::small()),
+    ]
+}
+
+impl Gemm {
+    /// The shapes that were asked for; `otherwise` where none were.
+    fn shapes(&self, otherwise: Vec<Dims>) -> Vec<Dims> {
+        let mut shapes = self.shapes.clone();
+        match self.set {
+            Some(GemmSet::Large) => shapes.extend(shapes::large()),
+            Some(GemmSet::Small) => shapes.extend(shapes::small()),
+            Some(GemmSet::Ragged) => shapes.extend(shapes::ragged()),
+            Some(GemmSet::Chosen) => shapes.extend(shapes::chosen()),
+            None if shapes.is_empty() => return otherwise,
+            None => {}
+        }
+        shapes
+    }
+
+    /// What is measured against cuBLASLt, but for f16 under `--all`.
+    fn sections(&self) -> Vec<Section> {
+        let section = |name: String, layout, shapes| Section { name, layout, shapes };
+        if self.epilogues {
+            return Vec::new();
+        }
+        if !self.all {
+            let (layout, text) = self.layout.layout();
+            let name = format!("{text}, cuBLASLt / ours");
+            return vec![section(name, layout, self.shapes(shapes::large()))];
+        }
+        let name = "edges of tiles, cuBLASLt / ours".into();
+        let ragged = section(name, Layout::Nt, shapes::ragged());
+        let layouts = [LayoutName::Nn, LayoutName::Tn].map(|name| {
+            let (layout, text) = name.layout();
+            section(format!("{text}, cuBLASLt / ours"), layout, shapes::chosen())
+        });
+        models().into_iter().chain([ragged]).chain(layouts).collect()
+    }
+}
+
+impl LayoutName {
+    fn layout(self) -> (Layout, &'static str) {
+        match self {
+            LayoutName::Nt => (Layout::Nt, "A · Bᵀ"),
+            LayoutName::Nn => (Layout::Nn, "A · B"),
+            LayoutName::Tn => (Layout::Tn, "Aᵀ · B"),
+        }
+    }
 }
 
 fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {

@@ -42,14 +42,15 @@ const SYMBOLS: &[&str] = &[
     "cublasLtMatmul",
 ];
 
-/// C\[M, N\] = A\[M, K\] · B\[N, K\]ᵀ, all row-major without gaps, sums in f32.
+/// C\[M, N\], a product over K, all row-major without gaps, sums in f32: where no [`Layout`] is
+/// named, of A\[M, K\] and B\[N, K\]ᵀ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GemmShape {
-    /// Rows of A and C.
+    /// Rows of C.
     pub m: u64,
-    /// Rows of B, columns of C.
+    /// Columns of C.
     pub n: u64,
-    /// Columns of A and B.
+    /// What is summed over.
     pub k: u64,
     /// Format of all three.
     pub element: ElementKind,
@@ -84,6 +85,19 @@ impl GemmShape {
         }
         Ok(())
     }
+}
+
+/// How the operands of C\[M, N\] lie in memory, row-major: named as the field names them, N for
+/// "as it is" and T for "transposed", left operand first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// A\[M, K\] · B\[N, K\]ᵀ.
+    #[default]
+    Nt,
+    /// A\[M, K\] · B\[K, N\].
+    Nn,
+    /// A\[K, M\]ᵀ · B\[K, N\].
+    Tn,
 }
 
 /// In which format the library may keep sums that it cuts along K.
@@ -135,15 +149,40 @@ impl Blas {
     ///
     /// As [`Blas::gemm`].
     pub fn gemm_with(self: &Arc<Self>, shape: GemmShape, sums: Sums) -> Result<Gemm, Error> {
+        self.gemm_of(shape, Layout::Nt, sums)
+    }
+
+    /// As [`Blas::gemm_with`], of operands that lie as `layout` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Blas::gemm`].
+    pub fn gemm_of(
+        self: &Arc<Self>,
+        shape: GemmShape,
+        layout: Layout,
+        sums: Sums,
+    ) -> Result<Gemm, Error> {
         shape.require()?;
         self.device.bind()?;
         // The library thinks in columns: row-major C[M, N] is column-major Cᵀ[N, M], and
         // Cᵀ = B·Aᵀ, where row-major B[N, K] is column-major Bᵀ[K, N].
         let GemmShape { m, n, k, element, .. } = shape;
         let operation = Descriptor::new()?;
-        operation.transpose_left()?;
-        let left = MatrixLayout::new(element, k, n)?;
-        let right = MatrixLayout::new(element, k, m)?;
+        let left = match layout {
+            Layout::Nt => {
+                operation.transpose(Side::Left)?;
+                MatrixLayout::new(element, k, n)?
+            }
+            Layout::Nn | Layout::Tn => MatrixLayout::new(element, n, k)?,
+        };
+        let right = match layout {
+            Layout::Nt | Layout::Nn => MatrixLayout::new(element, k, m)?,
+            Layout::Tn => {
+                operation.transpose(Side::Right)?;
+                MatrixLayout::new(element, m, k)?
+            }
+        };
         let out = MatrixLayout::new(element, n, m)?;
         let preference = Preference::new(shape.alignment, sums)?;
         let mut found = [MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit(); CANDIDATES];
@@ -219,7 +258,7 @@ impl Gemm {
         self.shape
     }
 
-    /// Enqueues C = A · Bᵀ.
+    /// Enqueues the product.
     ///
     /// # Errors
     ///
@@ -315,6 +354,13 @@ impl fmt::Debug for Gemm {
     }
 }
 
+/// An operand of the library's.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
+}
+
 /// Operation descriptor: sums and factors in f32.
 struct Descriptor(sys::cublasLtMatmulDesc_t);
 
@@ -327,8 +373,14 @@ impl Descriptor {
             .map_err(failed("cublasLtMatmulDescCreate"))
     }
 
-    fn transpose_left(&self) -> Result<(), Error> {
-        let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;
+    fn transpose(&self, side: Side) -> Result<(), Error> {
+        use sys::cublasLtMatmulDescAttributes_t::{
+            CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB,
+        };
+        let attribute = match side {
+            Side::Left => CUBLASLT_MATMUL_DESC_TRANSA,
+            Side::Right => CUBLASLT_MATMUL_DESC_TRANSB,
+        };
         let value = std::ptr::from_ref(&TRANSPOSED).cast();
         // SAFETY: the descriptor is alive, and this attribute is a 32-bit integer.
         let set = unsafe {

@@ -1,10 +1,12 @@
 //! Measurements on a GPU.
 
 mod calibrate;
+mod epilogue;
 mod fused;
 mod fused_report;
 mod gather;
 mod gemm;
+mod gemm_report;
 mod link;
 mod operands;
 mod scatter;
@@ -12,15 +14,18 @@ mod share;
 mod timer;
 
 pub use calibrate::{Costs, calibrate};
+pub use epilogue::epilogues;
 pub use fused::{Kind, OverlapOptions, OverlapRow, overlap};
 pub use fused_report::{overlap_chart, overlap_table};
-pub use gemm::{GemmOptions, GemmRow, gemm, gemm_chart, gemm_table};
+pub use gemm::{GemmOptions, GemmRow, Members, Section, gemm};
+pub use gemm_report::{gemm_chart, gemm_table};
 pub use share::{ShareRow, share, share_table};
 pub use timer::Timer;
 
 use crate::error::Error;
 use crate::report::Conditions;
 use crate::rotation::Rounds;
+use crate::telemetry::{Reading, Telemetry};
 use flux::World;
 use flux_runtime::{Device, ElementKind, probe};
 use std::time::Duration;
@@ -71,5 +76,34 @@ pub fn conditions(device: &Device, command: &str, rounds: Rounds) -> Conditions 
         rounds: rounds.measured,
         warm_up: rounds.warm_up,
         pause: rounds.pause,
+    }
+}
+
+/// How the device rests between shapes: until it is as cool as it was at first, or nearly.
+struct Resting {
+    telemetry: Option<Telemetry>,
+    celsius: u32,
+    least: Duration,
+}
+
+impl Resting {
+    /// Degrees above the first reading that count as cool.
+    const WARMER: u32 = 5;
+
+    fn open(device: &Device, least: Duration) -> Resting {
+        let telemetry = Telemetry::open(device.ordinal());
+        let now = telemetry.as_ref().and_then(Telemetry::read);
+        Resting { telemetry, celsius: now.map_or(0, |now| now.celsius + Self::WARMER), least }
+    }
+
+    fn reading(&self) -> Option<Reading> {
+        self.telemetry.as_ref().and_then(Telemetry::read)
+    }
+
+    fn rest(&self) {
+        match &self.telemetry {
+            Some(telemetry) => telemetry.cool_down(self.celsius, self.least, 4 * self.least),
+            None => std::thread::sleep(self.least),
+        }
     }
 }

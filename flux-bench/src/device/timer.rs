@@ -76,6 +76,23 @@ impl Timer {
         Ok(self.end.ms_since(&self.start)?.into())
     }
 
+    /// Milliseconds of one of `launches` launches, one behind the other. Each takes the next of
+    /// `sets` sets of operands; the first of round 0 takes the one numbered `offset`.
+    pub(super) fn rotated(
+        &self,
+        launch: &dyn Fn(usize) -> Result<(), Error>,
+        launches: u32,
+        sets: usize,
+        round: u32,
+        offset: usize,
+    ) -> Result<f64, Error> {
+        let first = round as usize * launches as usize + offset;
+        let ms = self.time(|| {
+            (first..first + launches as usize).try_for_each(|index| launch(index % sets))
+        })?;
+        Ok(ms / f64::from(launches))
+    }
+
     fn open(&self, turn: u32) {
         self.gate.words()[0].store(turn, Ordering::Release);
     }
