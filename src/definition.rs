@@ -43,6 +43,9 @@ pub struct Image {
     pub shared_bytes: u32,
     /// Fingerprint of the Program it was made from.
     pub fingerprint: u64,
+    /// Whether it is instrumented: it writes when its tiles wait, compute and store
+    /// ([`crate::Rank::recording`]).
+    pub recorded: bool,
 }
 
 impl Definition {

@@ -15,6 +15,7 @@ mod feed;
 mod inbound;
 mod instance;
 mod outbox;
+mod record;
 mod script;
 mod watch;
 mod workspace;
@@ -94,6 +95,11 @@ impl Lane {
 
     pub(crate) fn set_main(&self, stream: Arc<Stream>) {
         *self.main.lock().unwrap_or_else(PoisonError::into_inner) = stream;
+    }
+
+    /// The stream of signals.
+    fn words(&self) -> &Stream {
+        self.words.as_ref().unwrap_or(&self.copy)
     }
 
     /// The stream of a signal that follows all copies enqueued so far.

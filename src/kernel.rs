@@ -34,7 +34,7 @@ pub struct Loaded {
 #[derive(Debug)]
 struct Instance {
     launch: Launch,
-    member: usize,
+    member: Arc<Member>,
     place: Place,
     /// Held while a launch is numbered and handed over: threads that launch at once queue.
     turn: Mutex<()>,
@@ -78,7 +78,7 @@ impl Loaded {
             Some(instance) => instance,
             None => self.prepare(extents)?,
         };
-        let member = &self.source.family[instance.member];
+        let member = &*instance.member;
         let _turn = instance.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match &instance.place {
             Place::Empty => Ok(()),
@@ -154,7 +154,8 @@ impl Loaded {
         let shape = problem::shape(&source.kernel, &source.usage, &all)?;
         let instance = if shape.m == 0 || shape.n == 0 {
             let launch = Launch { shape, world: self.shared.size, ctas: 1 };
-            Instance { launch, member: 0, place: Place::Empty, turn: Mutex::default() }
+            let member = Arc::clone(&self.source.family[0]);
+            Instance { launch, member, place: Place::Empty, turn: Mutex::default() }
         } else if shape.k == 0 {
             return Err(Error::EmptyReduction);
         } else {
@@ -169,7 +170,7 @@ impl Loaded {
     fn instance(&self, shape: Shape) -> Result<Instance, Error> {
         match &self.shared.backend {
             Backend::Host { ctas } => {
-                let member = &self.source.family[0];
+                let member = Arc::clone(&self.source.family[0]);
                 let tiles = tiles(member.verified.program(), shape);
                 // A CTA is a thread: no more of them than there are tiles.
                 let ctas = member.schedule.ctas.unwrap_or(*ctas).min(tiles).max(1);
@@ -180,10 +181,13 @@ impl Loaded {
                     Ok(Workspace::new(&member.verified, launch)?)
                 })?;
                 let place = Place::Host(workspace);
-                Ok(Instance { launch, member: 0, place, turn: Mutex::default() })
+                Ok(Instance { launch, member, place, turn: Mutex::default() })
             }
             Backend::Gpu(gpu) => {
-                let (member, launch) = gpu.choose(&self.source, shape, self.shared.size)?;
+                let chosen = self
+                    .meeting
+                    .share("choice", || gpu.choose(&self.source, shape, self.shared.size))?;
+                let (member, launch) = (Arc::clone(&chosen.0), chosen.1);
                 let (rank, limit) = (self.meeting.rank(), self.shared.limit);
                 // No rank may spin while another allocates: both can wait for the device. So all
                 // come to rest first, and none goes on before all have what they need.
@@ -191,10 +195,10 @@ impl Loaded {
                 self.meeting.barrier("at rest")?;
                 let workspace = self.meeting.share("workspace", || {
                     gpu.collect();
-                    gpu.workspace(&self.source, member, launch)
+                    gpu.workspace(&self.source, &member, launch)
                 })?;
                 let instance =
-                    gpu.instance(&self.source, member, launch, rank, workspace, limit)?;
+                    gpu.instance(&self.source, &member, launch, rank, workspace, limit)?;
                 self.meeting.barrier("prepared")?;
                 let place = Place::Gpu(instance);
                 Ok(Instance { launch, member, place, turn: Mutex::default() })

@@ -138,6 +138,14 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 192, 64), stages = 4, consumers = ping_pong, tail = (512, 4))]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, tail = (256, 4))]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 6, consumers = ping_pong, tail = (128, 4))]
+    #[schedule(sm_90a, tile = (16, 48, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (16, 192, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b)]
     pub fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());

@@ -7,7 +7,10 @@ use flux_ir::check::{Verified, verify};
 use flux_ir::lower::{lower, usage};
 use flux_ir::order::OrderError;
 use flux_ir::program::{Engine, Program};
-use flux_ir::{Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, fingerprint};
+use flux_ir::{
+    Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, Transport, fingerprint,
+};
+use std::sync::Arc;
 
 /// A kernel lowered and checked: made once for all ranks.
 #[derive(Debug)]
@@ -17,7 +20,9 @@ pub(crate) struct Source {
     pub(crate) usage: usage::Usage,
     /// Whether the extents of one rank's tensors tell the shape.
     pub(crate) rows_are_known: bool,
-    pub(crate) family: Vec<Member>,
+    pub(crate) family: Vec<Arc<Member>>,
+    /// Whether a schedule was given at load time: then nothing of it is chosen anew.
+    pub(crate) is_given: bool,
 }
 
 /// One way to run a kernel.
@@ -45,11 +50,29 @@ impl Source {
         let usage = usage::infer(&kernel).map_err(rejected(definition))?;
         let rows_are_known = problem::rows_are_known(&kernel, &usage);
         let family = if host {
-            vec![Member::on_host(definition, &kernel, schedule)?]
+            vec![Arc::new(Member::on_host(definition, &kernel, schedule)?)]
         } else {
             Member::compiled(definition, &kernel, schedule)?
         };
-        Ok(Source { definition, kernel, usage, rows_are_known, family })
+        let is_given = schedule.is_some();
+        Ok(Source { definition, kernel, usage, rows_are_known, family, is_given })
+    }
+
+    /// `member` under another order or other chunks, which its machine code serves as well.
+    ///
+    /// # Errors
+    /// A schedule that breaks a rule.
+    pub(crate) fn variant(
+        &self,
+        member: &Arc<Member>,
+        schedule: &Schedule,
+    ) -> Result<Arc<Member>, Error> {
+        if member.schedule == *schedule {
+            return Ok(Arc::clone(member));
+        }
+        let verified = lowered(&self.kernel, schedule).map_err(rejected(self.definition))?;
+        let (schedule, image) = (schedule.clone(), member.image);
+        Ok(Arc::new(Member { schedule, verified, image }))
     }
 
     /// What went wrong on the host, told as a device tells it.
@@ -116,7 +139,7 @@ impl Member {
         definition: &'static Definition,
         kernel: &Kernel,
         schedule: Option<&Schedule>,
-    ) -> Result<Vec<Member>, Error> {
+    ) -> Result<Vec<Arc<Member>>, Error> {
         let known = (definition.schedules)();
         let mut family = Vec::new();
         for (index, compiled) in known.iter().enumerate() {
@@ -127,7 +150,7 @@ impl Member {
                 return Err(Error::StaleImage { kernel: definition.name.into() });
             }
             let verified = lowered(kernel, &wanted).map_err(rejected(definition))?;
-            family.push(Member { schedule: wanted, verified, image: Some(image) });
+            family.push(Arc::new(Member { schedule: wanted, verified, image: Some(image) }));
         }
         if family.is_empty() {
             // A schedule that cannot be compiled is not one to add.
@@ -137,6 +160,19 @@ impl Member {
             return Err(not_compiled(definition, schedule, &known));
         }
         Ok(family)
+    }
+}
+
+/// How shards travel in a launch of `program`. Who scatters has copies that follow the kernel, and
+/// peers who wait for it: nothing there can be awaited first.
+pub(crate) fn transport(program: &Program, schedule: &Schedule) -> Transport {
+    if program.scatters() { Transport::CopyEngine } else { schedule.transport }
+}
+
+impl Member {
+    /// How shards travel in its launches.
+    pub(crate) fn transport(&self) -> Transport {
+        transport(self.verified.program(), &self.schedule)
     }
 }
 
@@ -167,10 +203,8 @@ fn not_compiled(definition: &Definition, schedule: Option<&Schedule>, known: &[S
         return Error::Unsupported { kernel, problem: problem.into() };
     }
     // These are read at run time: any compiled schedule serves all of them.
-    (wanted.order, wanted.ctas) = (None, None);
-    if wanted.tail.is_none() {
-        wanted.chunk_rows = None;
-    }
+    (wanted.order, wanted.chunk_rows, wanted.ctas) = (None, None, None);
+    wanted.transport = Transport::CopyEngine;
     let images = definition.images.iter();
     let list: Vec<_> = images.map(|image| format!("({})", known[image.schedule])).collect();
     let known = if list.is_empty() { "nothing".into() } else { list.join(", ") };
@@ -182,20 +216,18 @@ fn image_for(definition: &'static Definition, schedule: usize) -> Option<&'stati
 }
 
 /// `wanted` (or the compiled schedule itself) where the compiled machine code serves it: order,
-/// chunks and CTAs are read at run time, the rest is compiled in. Where a tail is sliced, so are the
-/// chunks: the code asks where it begins among them.
+/// transport, chunks and CTAs are read at run time, also what a tail is, where the code waits for one. The
+/// rest is compiled in.
 fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
     let Some(wanted) = wanted else { return Some(compiled.clone()) };
     let serves = compiled.target == wanted.target
         && compiled.tile == wanted.tile
         && compiled.stages == wanted.stages
         && compiled.consumers == wanted.consumers
-        && compiled.tail == wanted.tail
-        && (compiled.tail.is_none() || compiled.chunk_rows == wanted.chunk_rows)
+        && compiled.tail.is_some() == wanted.tail.is_some()
         && compiled.split_k == wanted.split_k
         && compiled.balance == wanted.balance
-        && compiled.cache == wanted.cache
-        && compiled.transport == wanted.transport;
+        && compiled.cache == wanted.cache;
     serves.then(|| wanted.clone())
 }
 
@@ -239,12 +271,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_of_a_sliced_tail_serves_its_own_chunks_alone() {
+    fn code_of_a_sliced_tail_serves_every_tail_and_nothing_else() {
         let whole = Schedule::sm_90a();
         assert!(matching(&whole, Some(&whole.clone().chunk_rows(100).ctas(7))).is_some());
         assert!(matching(&whole, Some(&whole.clone().tail(256, 4))).is_none());
-        let sliced = whole.chunk_rows(640).tail(384, 4);
-        assert!(matching(&sliced, Some(&sliced.clone().ctas(7))).is_some());
-        assert!(matching(&sliced, Some(&sliced.clone().chunk_rows(100))).is_none());
+        let sliced = whole.clone().chunk_rows(640).tail(384, 4);
+        assert!(matching(&sliced, Some(&sliced.clone().chunk_rows(100).tail(7, 3))).is_some());
+        assert!(matching(&sliced, Some(&whole)).is_none());
     }
 }

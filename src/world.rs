@@ -6,6 +6,7 @@ use crate::gpu::{Gpu, Outbox, Peers};
 use crate::meeting::Meeting;
 use crate::tensor::{Element, OnDevice, Storage, Tensor};
 use flux_runtime::{Device, DeviceBuffer, Rendezvous, Stream};
+use flux_sim::time::Recording;
 use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
@@ -414,6 +415,19 @@ impl Rank {
         match &self.shared.backend {
             Backend::Host { .. } => Vec::new(),
             Backend::Gpu(gpu) => gpu.outboxes(),
+        }
+    }
+
+    /// When the tiles of this rank waited, computed and stored, in the latest launch of the
+    /// instrumented kernel whose first launch came last; `None` where no such kernel was launched
+    /// ([`crate::Image::recorded`]). Blocks until everything this rank launched is done.
+    ///
+    /// # Errors
+    /// The stall of a launch; those of the driver.
+    pub fn recording(&self) -> Result<Option<Recording>, Error> {
+        match &self.shared.backend {
+            Backend::Host { .. } => Ok(None),
+            Backend::Gpu(gpu) => gpu.recording(self.index),
         }
     }
 

@@ -54,6 +54,9 @@ pub enum Error {
         "the driver held the host up while a sample was enqueued: its time would be the host's"
     )]
     Held,
+    /// A kernel that is not instrumented.
+    #[error("the kernel recorded no times: it is not instrumented")]
+    NoRecording,
     /// No samples of something that was to be measured.
     #[error("nothing was measured: there are no rounds")]
     NoSamples,

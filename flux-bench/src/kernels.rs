@@ -4,8 +4,11 @@ pub mod epilogues;
 
 pub use flux_runtime::blas::Layout;
 
-use flux::{Definition, Error, Rank, Schedule, Tensor};
+use flux::__private::{Arg, Loaded};
+use flux::{Definition, Error, Order, Rank, Schedule, Tail, Tensor};
 use half::{bf16, f16};
+use std::fmt;
+use std::str::FromStr;
 
 /// The launch of a kernel (a, b) → c.
 type Launch<T> = dyn Fn(&Tensor<T>, &Tensor<T>, &mut Tensor<T>) -> Result<(), Error>;
@@ -20,6 +23,24 @@ impl<T> PlainKernel<T> {
     /// Those of the kernel's own launch.
     pub fn launch(&self, a: &Tensor<T>, b: &Tensor<T>, c: &mut Tensor<T>) -> Result<(), Error> {
         (self.0)(a, b, c)
+    }
+}
+
+impl<T: flux::Element> PlainKernel<T> {
+    /// Loads a kernel (a, b) → c of any definition.
+    ///
+    /// # Errors
+    /// Those of a kernel's own `load`; a schedule that it has not.
+    pub(crate) fn of_definition(
+        rank: &Rank,
+        definition: &'static Definition,
+        choice: &Choice,
+    ) -> Result<PlainKernel<T>, Error> {
+        let schedule = choice.of(definition)?;
+        let kernel = Loaded::new(definition, rank, schedule.as_ref())?;
+        Ok(PlainKernel(Box::new(move |a, b, c| {
+            kernel.launch(&mut [Arg::input(a), Arg::input(b), Arg::output(c)])
+        })))
     }
 }
 
@@ -55,12 +76,66 @@ pub trait Plain: Sized {
 }
 
 /// How an operator runs; as the library chooses where nothing is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Choice {
     /// Which of the kernel's schedules, from 0.
     pub schedule: Option<usize>,
     /// Rows of a communication chunk.
     pub chunk_rows: Option<u32>,
+    /// What the last rows are sliced into, where the schedule has a tail.
+    pub tail: Option<Tail>,
+    /// The order of tiles.
+    pub order: Option<Order>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Choice::default() {
+            return f.write_str("as the library chooses");
+        }
+        write!(f, "{}", self.schedule.unwrap_or(0))?;
+        if let Some(rows) = self.chunk_rows {
+            write!(f, ",chunk={rows}")?;
+        }
+        if let Some(Tail { rows, slices }) = self.tail {
+            write!(f, ",tail={rows}/{slices}")?;
+        }
+        self.order.as_ref().map_or(Ok(()), |order| write!(f, ",order={order}"))
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    /// `SCHEDULE[,chunk=ROWS][,tail=ROWS/SLICES][,order=NAME]`.
+    fn from_str(text: &str) -> Result<Choice, String> {
+        let mut parts = text.split(',');
+        let number = |text: &str| match text.parse::<u32>() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(format!("expected a whole number above 0, found `{text}`")),
+        };
+        let first = parts.next().unwrap_or_default();
+        let schedule =
+            first.parse().map_err(|_| format!("expected a schedule's number, found `{first}`"))?;
+        let mut choice = Choice { schedule: Some(schedule), ..Choice::default() };
+        for part in parts {
+            match part.split_once('=') {
+                Some(("chunk", rows)) => choice.chunk_rows = Some(number(rows)?),
+                Some(("tail", tail)) => {
+                    let (rows, slices) = tail.split_once('/').ok_or("expected tail=ROWS/SLICES")?;
+                    choice.tail = Some(Tail { rows: number(rows)?, slices: number(slices)? });
+                }
+                Some(("order", name)) => {
+                    let order = Order::built_in(name);
+                    choice.order = Some(order.ok_or_else(|| format!("no order `{name}`"))?);
+                }
+                _ => {
+                    return Err(format!("expected chunk=, tail= or order=, found `{part}`"));
+                }
+            }
+        }
+        Ok(choice)
+    }
 }
 
 impl Choice {
@@ -68,8 +143,8 @@ impl Choice {
     ///
     /// # Errors
     /// A number that no schedule of the kernel has.
-    fn of(self, definition: &Definition) -> Result<Option<Schedule>, Error> {
-        if self == Choice::default() {
+    fn of(&self, definition: &Definition) -> Result<Option<Schedule>, Error> {
+        if *self == Choice::default() {
             return Ok(None);
         }
         let known = (definition.schedules)();
@@ -79,6 +154,8 @@ impl Choice {
             return Err(Error::Unsupported { kernel: definition.name.into(), problem });
         };
         schedule.chunk_rows = self.chunk_rows.or(schedule.chunk_rows);
+        schedule.tail = self.tail.or(schedule.tail);
+        schedule.order = self.order.clone().or(schedule.order);
         Ok(Some(schedule))
     }
 }
@@ -89,17 +166,17 @@ pub trait Fused: Sized {
     ///
     /// # Errors
     /// Those of the kernel's own `load`; a schedule that it has not.
-    fn gather(rank: &Rank, choice: Choice) -> Result<PlainKernel<Self>, Error>;
+    fn gather(rank: &Rank, choice: &Choice) -> Result<PlainKernel<Self>, Error>;
 
     /// Loads `C = reduce_scatter(A[m, k] · B[n, k]ᵀ)`, C a row shard.
     ///
     /// # Errors
     /// Those of the kernel's own `load`; a schedule that it has not.
-    fn scatter(rank: &Rank, choice: Choice) -> Result<PlainKernel<Self>, Error>;
+    fn scatter(rank: &Rank, choice: &Choice) -> Result<PlainKernel<Self>, Error>;
 }
 
 impl Fused for bf16 {
-    fn gather(rank: &Rank, choice: Choice) -> Result<PlainKernel<Self>, Error> {
+    fn gather(rank: &Rank, choice: &Choice) -> Result<PlainKernel<Self>, Error> {
         use flux::kernels::ag_gemm;
         let kernel = match choice.of(ag_gemm::definition())? {
             Some(schedule) => ag_gemm::load_with(rank, &schedule)?,
@@ -108,7 +185,7 @@ impl Fused for bf16 {
         Ok(PlainKernel(Box::new(move |a, b, c| kernel.launch(a, b, c))))
     }
 
-    fn scatter(rank: &Rank, choice: Choice) -> Result<PlainKernel<Self>, Error> {
+    fn scatter(rank: &Rank, choice: &Choice) -> Result<PlainKernel<Self>, Error> {
         use flux::kernels::gemm_rs;
         let kernel = match choice.of(gemm_rs::definition())? {
             Some(schedule) => gemm_rs::load_with(rank, &schedule)?,
@@ -174,12 +251,24 @@ mod tests {
     fn a_choice_names_a_schedule_that_is_there() {
         let definition = flux::kernels::ag_gemm::definition();
         assert_eq!(Choice::default().of(definition).unwrap(), None);
-        let choice = |schedule, chunk_rows| Choice { schedule, chunk_rows }.of(definition);
+        let choice = |schedule, chunk_rows| {
+            Choice { schedule, chunk_rows, ..Choice::default() }.of(definition)
+        };
         let known = (definition.schedules)();
         assert_eq!(choice(Some(1), None).unwrap(), Some(known[1].clone()));
         let chunked = choice(None, Some(512)).unwrap().unwrap();
         assert_eq!(chunked, known[0].clone().chunk_rows(512));
         let error = choice(Some(99), None).unwrap_err().to_string();
         assert!(error.contains("found 99"), "{error}");
+    }
+
+    #[test]
+    fn a_choice_is_read_as_it_is_printed() {
+        for text in ["3", "0,chunk=512", "4,chunk=640,tail=384/4", "4,tail=1/1,order=arrival"] {
+            assert_eq!(text.parse::<Choice>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "x", "1,chunk=0", "1,tail=4", "1,order=none", "1,rows=4"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
     }
 }

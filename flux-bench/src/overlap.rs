@@ -18,6 +18,17 @@ pub struct Chunked {
     pub ms: Summary,
 }
 
+/// The fused operator in a way of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its schedule, chunks and order.
+    pub plan: String,
+    /// Milliseconds.
+    pub ms: Summary,
+    /// By the bound, round by round.
+    pub bound_ratio: Summary,
+}
+
 /// Times of one operator and one shape, all of one rotation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overlap {
@@ -39,6 +50,9 @@ pub struct Overlap {
     pub best_ratio: Summary,
     /// Fused by no overlap, round by round.
     pub none_ratio: Summary,
+    /// The fused kernel in other ways that were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<Planned>,
 }
 
 /// The samples an [`Overlap`] is made from.
@@ -56,6 +70,8 @@ pub struct OverlapSamples {
     pub chunked: Vec<(u32, Samples)>,
     /// Fused.
     pub fused: Samples,
+    /// Fused in other ways, by their names.
+    pub plans: Vec<(String, Samples)>,
 }
 
 impl OverlapSamples {
@@ -83,6 +99,14 @@ impl OverlapSamples {
         let mut others: Vec<&Samples> = self.chunked.iter().map(|(_, samples)| samples).collect();
         others.push(&self.none);
         let best = least(&others)?;
+        let plans: Option<Vec<Planned>> = self
+            .plans
+            .iter()
+            .map(|(plan, samples)| {
+                let (ms, bound_ratio) = (samples.summary()?, samples.ratios(bound).summary()?);
+                Some(Planned { plan: plan.clone(), ms, bound_ratio })
+            })
+            .collect();
         Some(Overlap {
             blas: self.blas.summary()?,
             ours: self.ours.summary()?,
@@ -93,6 +117,7 @@ impl OverlapSamples {
             bound_ratio: self.fused.ratios(bound).summary()?,
             best_ratio: self.fused.ratios(&best).summary()?,
             none_ratio: self.fused.ratios(&self.none).summary()?,
+            plans: plans?,
         })
     }
 }
@@ -164,6 +189,7 @@ mod tests {
             none: steady(4.702),
             chunked: vec![(8, steady(3.4)), (32, steady(3.321))],
             fused: steady(3.250),
+            plans: vec![("3,chunk=512".into(), steady(3.3))],
         };
         samples.summary().unwrap()
     }
@@ -177,6 +203,7 @@ mod tests {
         let row = row();
         close(row.bound(), 3.201);
         close(row.bound_ratio.median, 1.0153);
+        close(row.plans[0].bound_ratio.median, 3.3 / 3.201);
         close(row.exposed(), 1.751);
         close(row.exposed_none(), 3.203);
         close(row.efficiency(), 1.0 - 1.751 / 3.203);
@@ -195,6 +222,7 @@ mod tests {
             none: steady(9.4),
             chunked: vec![],
             fused: steady(6.161),
+            plans: vec![],
         };
         let row = samples.summary().unwrap();
         close(row.bound(), 6.1);
@@ -211,6 +239,7 @@ mod tests {
             none: steady(2.0),
             chunked: vec![(2, steady(1.5))],
             fused: steady(1.51),
+            plans: vec![],
         };
         let row = samples.summary().unwrap();
         assert!(!row.holds_best() && row.holds_none());

@@ -1,5 +1,7 @@
 //! `flux bench`: the options of the instrument, and where its results go.
 
+use crate::instrumented::instrumented;
+use crate::sim::write_file;
 use clap::{Args, Subcommand, ValueEnum};
 use flux::Peers;
 use flux_bench::chart::Chart;
@@ -114,6 +116,13 @@ pub(crate) struct Fused {
     /// Rows of a communication chunk.
     #[arg(long)]
     chunk_rows: Option<u32>,
+    /// A further way to run an all-gather's kernel, measured in the same rotation; may be repeated.
+    #[arg(long = "plan", value_name = "SCHEDULE[,chunk=R][,tail=R/S][,order=NAME]")]
+    plans: Vec<Choice>,
+    /// In place of a measurement, writes when each tile of one launch of the first shape waited,
+    /// computed and stored, as `flux trace` reads it; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     how: How,
 }
@@ -370,14 +379,35 @@ fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {
     }
     let (how, peers) = (&options.how, options.peers.peers());
     let (world, rounds, rest, command) = (options.world, how.rounds(), how.rest(), command());
-    let choice = Choice { schedule: options.schedule, chunk_rows: options.chunk_rows };
-    let overlap = OverlapOptions { command, kind, world, peers, shapes, choice, rounds, rest };
+    let (schedule, chunk_rows) = (options.schedule, options.chunk_rows);
+    let choice = Choice { schedule, chunk_rows, ..Choice::default() };
+    let plans = if kind == Kind::Gather { options.plans.clone() } else { Vec::new() };
+    let overlap =
+        OverlapOptions { command, kind, world, peers, shapes, choice, plans, rounds, rest };
+    if let Some(path) = &options.record {
+        return record(&overlap, path);
+    }
     let report = device::overlap::<bf16>(&overlap, |row: &Measured<OverlapRow>| {
         let OverlapRow { shape, overlap, .. } = &row.row;
         progress(&format!("{shape} {:.3}", overlap.bound_ratio.median));
     })?;
     how.write(&report, &device::overlap_chart(&report))?;
     Ok(head(&report) + &device::overlap_table(&report.rows))
+}
+
+/// One launch of the instrumented kernel.
+fn record(options: &OverlapOptions, path: &Path) -> Result<String, Box<dyn Error>> {
+    let definition = match options.kind {
+        Kind::Gather => flux::kernels::ag_gemm::definition(),
+        Kind::Scatter => flux::kernels::gemm_rs::definition(),
+    };
+    let shape = *options.shapes.first().ok_or("expected a shape: --shape M,N,K")?;
+    let recording = device::record::<bf16>(options, shape, instrumented(definition)?)?;
+    let mut text = String::new();
+    if !write_file(path, &(serde_json::to_string(&recording)? + "\n"), &mut text)? {
+        text = format!("{}: `flux trace` draws it\n", path.display());
+    }
+    Ok(text)
 }
 
 fn share(options: &Share) -> Result<String, Box<dyn Error>> {
@@ -395,7 +425,9 @@ fn share(options: &Share) -> Result<String, Box<dyn Error>> {
     let (how, peers, world) = (&options.how, options.peers.peers(), options.tp);
     let (rounds, rest, command) = (how.rounds(), how.rest(), command());
     let (kind, shapes, choice) = (Kind::Gather, Vec::new(), Choice::default());
-    let overlap = OverlapOptions { command, kind, world, peers, shapes, choice, rounds, rest };
+    let plans = Vec::new();
+    let overlap =
+        OverlapOptions { command, kind, world, peers, shapes, choice, plans, rounds, rest };
     let mut report = device::share::<bf16>(&overlap, &steps, |row: &ShareRow| {
         progress(&format!("{} {:.3}", row.step.name, row.none));
     })?;

@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod explain;
+mod instrumented;
 mod order;
 mod show;
 mod sim;

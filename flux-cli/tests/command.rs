@@ -401,6 +401,30 @@ fn what_cannot_be_predicted_is_said() {
 }
 
 #[test]
+fn an_instrumented_kernel_records_its_tiles_on_a_device() {
+    let tiles = format!("{}/device.json", env!("CARGO_TARGET_TMPDIR"));
+    let launch = ["--world", "4", "--shape", "512,1024,1024", "--record", &tiles];
+    for (operator, count) in [("ag-gemm", 4), ("gemm-rs", 4)] {
+        let output = flux(&[&["bench", operator], &launch[..]].concat());
+        let text = said(&output);
+        assert!(output.status.success(), "{text}");
+        if text.contains("skipped: no CUDA device") {
+            println!("{text}");
+            return;
+        }
+        let output = flux(&["trace", &tiles]);
+        let text = said(&output);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains(" 512 x 1024 x 1024, world 4"), "{text}");
+        let of_rank = text.lines().find(|line| line.trim_start().starts_with("0 "));
+        let tiles: u32 = of_rank
+            .and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
+            .unwrap_or_else(|| panic!("{text}"));
+        assert!(tiles >= count, "{text}");
+    }
+}
+
+#[test]
 fn a_recording_is_read_back_and_drawn() {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let (tiles, svg) = (format!("{folder}/tiles.json"), format!("{folder}/tiles.svg"));

@@ -53,13 +53,28 @@ pub struct Image {
 /// [`Error::Unsupported`] where the Program has a structure, tile or element type that the
 /// kernel does not offer.
 pub fn compile(program: &Verified) -> Result<Image, Error> {
-    image(program.program())
+    image(program.program(), Times::Unseen)
 }
 
-fn image(program: &Program) -> Result<Image, Error> {
+/// Compiles the CTA agent of `program` with stores of its tiles' times ([`flux_ir::abi::Stamp`]).
+///
+/// # Errors
+/// As of [`compile`]; tiles that CTAs share.
+pub fn compile_recorded(program: &Verified) -> Result<Image, Error> {
+    image(program.program(), Times::Recorded)
+}
+
+/// Whether a kernel writes when its tiles wait, compute and store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Times {
+    Unseen,
+    Recorded,
+}
+
+fn image(program: &Program, times: Times) -> Result<Image, Error> {
     let plan = plan::Plan::of(program)?;
     let entry = entry(&program.name);
-    let ptx = emit::kernel(program, &plan, &entry)?;
+    let ptx = emit::kernel(program, &plan, &entry, times)?;
     let mut broken = lint(&ptx).err().unwrap_or_default();
     if narrow(program) || program.balance == Balance::StreamK {
         // Nobody beyond the device is at the other end: the Program says so, and the checker

@@ -1,7 +1,7 @@
 //! What code generation does not offer is an error at the user's token that says what to write
 //! instead. The checker refuses most of it before, so these Programs skip the checker.
 
-use crate::{Error, image};
+use crate::{Error, Times, image};
 use flux_ir::{Consumers, Kernel, Program, Schedule, Target};
 
 const PLAIN: &str = "
@@ -38,7 +38,7 @@ fn program(kernel: &str, schedule: &Schedule) -> Program {
 
 /// The error that compiling `program` ends in.
 fn refusal(program: &Program) -> String {
-    match image(program) {
+    match image(program, Times::Unseen) {
         Err(error @ Error::Unsupported { .. }) => error.to_string(),
         Err(other) => panic!("expected `Unsupported`, found {other}"),
         Ok(_) => panic!("expected an error, found an image"),

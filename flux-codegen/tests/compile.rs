@@ -127,6 +127,38 @@ fn unusual_tiles_assemble() {
     }
 }
 
+/// Reads of the clock, and stores of 64-bit words: what stamps are made of.
+fn stamps(ptx: &str) -> [usize; 2] {
+    ["%globaltimer", "st.global.u64"].map(|text| ptx.matches(text).count())
+}
+
+#[test]
+fn only_an_instrumented_kernel_writes_times() {
+    for schedule in [
+        Schedule::sm_90a().tile(128, 192, 64).consumers(Consumers::PingPong),
+        Schedule::sm_90a().tile(128, 96, 64).consumers(Consumers::PingPong).tail(128, 4),
+    ] {
+        let verified = support::lower(GATHER, &schedule);
+        let plain = flux_codegen::compile(&verified).unwrap();
+        let recorded = flux_codegen::compile_recorded(&verified).unwrap();
+        let ([waits, none], [_, stores]) = (stamps(&plain.ptx), stamps(&recorded.ptx));
+        assert_eq!(none, 0, "{schedule}: {waits} waits read the clock");
+        assert!(stores >= 7, "{schedule}: {stores} stores of times");
+        assert_eq!(plain.shared_bytes, recorded.shared_bytes);
+        let Some(ptxas) = support::ptxas() else { continue };
+        let name = format!("{}-recorded-{}", recorded.entry, schedule.tile.n);
+        support::assemble(&ptxas, &name, &recorded.ptx).unwrap_or_else(|said| panic!("{said}"));
+    }
+}
+
+#[test]
+fn tiles_that_ctas_share_have_no_times() {
+    let schedule = Schedule::sm_90a().tile(128, 192, 64).consumers(Consumers::PingPong);
+    let verified = support::lower(PLAIN, &schedule.balance(Balance::StreamK));
+    let error = flux_codegen::compile_recorded(&verified).unwrap_err().to_string();
+    assert!(error.contains("no times of their own"), "{error}");
+}
+
 #[test]
 fn one_program_gives_one_text() {
     for kernel in [kernels::BIAS_GELU, SCATTER] {

@@ -5,7 +5,7 @@
 
 use crate::element::Element;
 use crate::program::{
-    Agent, BufferId, Engine, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId,
+    Agent, BufferId, Engine, Expr, Op, Place, Product, Program, SignalId, Stmt, Sym, TableId, VarId,
 };
 use crate::schedule::{Balance, Consumers};
 
@@ -58,6 +58,9 @@ pub enum Word {
     HostHeaps,
     /// A symbol of the launch: M, N, K, world, rank or ctas.
     Sym(Sym),
+    /// A definition of a Program that communicates, in the low half: no number of a chunk plan is
+    /// compiled in.
+    Definition(VarId),
     /// Address of a table's rows, 16 bytes each.
     Table(TableId),
     /// Bits of a scalar, in the low half.
@@ -79,7 +82,34 @@ pub enum Word {
     Report,
     /// Nanoseconds a wait may take.
     LimitNs,
+    /// Address of the tiles' times ([`Stamp`]), [`RECORD_BYTES`] for each row of the tile table. Only
+    /// an instrumented kernel writes there.
+    Record,
 }
+
+/// What an instrumented kernel writes of a tile, as 64-bit words in this order: but for the CTA,
+/// ns of the device's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Stamp {
+    /// When the CTA began.
+    Started = 0,
+    /// When the loading thread came to what the tile waits for.
+    Waits = 1,
+    /// When all that its first slice waits for was there.
+    Arrived = 2,
+    /// When the first operands of its products were loaded.
+    Began = 3,
+    /// When its accumulators were complete.
+    Computed = 4,
+    /// When its epilogue was through.
+    Stored = 5,
+    /// The number of the CTA.
+    Cta = 6,
+}
+
+/// Bytes of a tile's record.
+pub const RECORD_BYTES: u32 = 64;
 
 /// What a wait that gives up leaves in host memory: eight 32-bit words, in this order. `state`
 /// is written last, with release semantics at system scope; 0 means nothing happened.
@@ -283,8 +313,11 @@ fn words(program: &Program) -> Vec<Word> {
     words.extend((0..program.scalars.len() as u32).map(Word::Scalar));
     let syms = [Sym::M, Sym::N, Sym::K, Sym::World, Sym::Rank, Sym::Ctas];
     words.extend(syms.map(Word::Sym));
+    if program.communicates() {
+        words.extend(program.lets.iter().map(|(var, _)| Word::Definition(*var)));
+    }
     words.extend([Word::DeviceHeaps, Word::HostHeaps, Word::Epoch, Word::Retired]);
-    words.extend([Word::Abort, Word::Report, Word::LimitNs]);
+    words.extend([Word::Abort, Word::Report, Word::LimitNs, Word::Record]);
     match program.balance {
         Balance::Tiles => {}
         Balance::Pairs => words.extend([Word::Items, Word::ItemsOfCta]),

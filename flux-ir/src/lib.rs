@@ -29,7 +29,7 @@ pub mod tile;
 pub use diagnostic::{Diagnostic, Diagnostics, Rule};
 pub use element::Element;
 pub use kernel::Kernel;
-pub use order::Order;
+pub use order::{Arrival, Order};
 pub use program::Program;
 pub use schedule::{Balance, Cache, Consumers, Schedule, Tail, Transport};
 pub use span::Span;

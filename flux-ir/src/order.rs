@@ -6,6 +6,7 @@
 //! when both have arrived (or, for a scattered output, after every tile of other owners).
 
 use crate::tile::{Grid, Ranks, TileCoord, own_rows};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,12 +26,8 @@ pub enum Order {
     Grouped(u32),
     /// The rank's own shard, then the others in the order in which peers push them.
     OwnShardFirst,
-    /// As [`Order::OwnShardFirst`], with the last so many rows of the shard that arrives last at
-    /// the very end: those that [`crate::Tail`] slices.
-    TailLast(u32),
-    /// As [`Order::OwnShardFirst`], with later shards joined in growing groups (1, 1, 2, 4, …),
-    /// so that the other operand is streamed fewer times.
-    Arrival,
+    /// The rank's own shard, then what arrives, as it arrives.
+    Arrival(Arrival),
     /// The next rank's shard first, then around the ring, own tiles last.
     NextRankFirst,
     /// Shard `rank ^ h` at step `h`: at any step the ranks exchange in pairs.
@@ -39,6 +36,19 @@ pub enum Order {
     TwoNuma,
     /// The user's own.
     Custom(CustomOrder),
+}
+
+/// How what arrives is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Arrival {
+    /// Rows that arrive together; 0 for whole shards.
+    pub chunk: u32,
+    /// The last so many rows of the shard that arrives last come at the very end: those that
+    /// [`crate::Tail`] slices.
+    pub tail: u32,
+    /// Rows that arrive while a hundred are multiplied. What is there when a group begins belongs
+    /// to it, so that the other operand is streamed fewer times; at 0 each chunk is a group.
+    pub pace: u32,
 }
 
 /// A user's order with its name.
@@ -90,13 +100,12 @@ pub enum OrderError {
 
 impl Order {
     /// Every built-in order with its default parameter.
-    pub const BUILT_IN: [Order; 9] = [
+    pub const BUILT_IN: [Order; 8] = [
         Order::RowMajor,
         Order::ColumnMajor,
         Order::Grouped(16),
         Order::OwnShardFirst,
-        Order::TailLast(512),
-        Order::Arrival,
+        Order::Arrival(Arrival { chunk: 0, tail: 0, pace: 200 }),
         Order::NextRankFirst,
         Order::Xor,
         Order::TwoNuma,
@@ -123,8 +132,7 @@ impl Order {
             Order::ColumnMajor => "column_major",
             Order::Grouped(_) => "grouped",
             Order::OwnShardFirst => "own_shard_first",
-            Order::TailLast(_) => "tail_last",
-            Order::Arrival => "arrival",
+            Order::Arrival(_) => "arrival",
             Order::NextRankFirst => "next_rank_first",
             Order::Xor => "xor",
             Order::TwoNuma => "two_numa",
@@ -142,14 +150,11 @@ impl Order {
             Order::RowMajor => one_group(1),
             Order::ColumnMajor => one_group(grid.rows.max(1)),
             Order::Grouped(rows) => one_group((*rows).max(1)),
-            Order::OwnShardFirst => by_shards(grid, &own_first(ranks), &[]),
-            Order::TailLast(rows) => {
-                tail_last(grid, ranks, *rows, by_shards(grid, &own_first(ranks), &[]))
-            }
-            Order::Arrival => by_shards(grid, &own_first(ranks), &growing(ranks.world)),
-            Order::NextRankFirst => by_shards(grid, &next_first(ranks), &[]),
-            Order::Xor => by_shards(grid, &xor(grid, ranks), &[]),
-            Order::TwoNuma => by_shards(grid, &two_numa(grid, ranks), &[]),
+            Order::OwnShardFirst => by_shards(grid, &own_first(ranks)),
+            Order::Arrival(arrival) => arrival.groups(grid, ranks),
+            Order::NextRankFirst => by_shards(grid, &next_first(ranks)),
+            Order::Xor => by_shards(grid, &xor(grid, ranks)),
+            Order::TwoNuma => by_shards(grid, &two_numa(grid, ranks)),
             Order::Custom(custom) => return custom.table(grid, ranks),
         };
         let mut table = Vec::with_capacity(grid.tiles() as usize);
@@ -181,9 +186,8 @@ impl CustomOrder {
 impl PartialEq for Order {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Order::Grouped(a), Order::Grouped(b)) | (Order::TailLast(a), Order::TailLast(b)) => {
-                a == b
-            }
+            (Order::Grouped(a), Order::Grouped(b)) => a == b,
+            (Order::Arrival(a), Order::Arrival(b)) => a == b,
             _ => {
                 std::mem::discriminant(self) == std::mem::discriminant(other)
                     && self.name() == other.name()
@@ -203,7 +207,10 @@ impl fmt::Debug for Order {
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Order::Grouped(rows) | Order::TailLast(rows) => write!(f, "{}({rows})", self.name()),
+            Order::Grouped(rows) => write!(f, "grouped({rows})"),
+            Order::Arrival(Arrival { chunk, tail, pace }) => {
+                write!(f, "arrival({chunk}, {tail}, {pace})")
+            }
             Order::Custom(custom) => write!(f, "custom({})", custom.name),
             _ => f.write_str(self.name()),
         }
@@ -244,26 +251,80 @@ fn own_first(ranks: Ranks) -> Vec<u32> {
     (0..ranks.world).map(|hop| (ranks.rank + ranks.world - hop) % ranks.world).collect()
 }
 
-/// Moves the tile rows that lie in the last `rows` rows of the shard that arrives last, the next
-/// rank's, to a group of their own.
-fn tail_last(grid: &Grid, ranks: Ranks, rows: u32, groups: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
-    let last = (ranks.rank + 1) % ranks.world;
-    let first_row = u64::from(last) * u64::from(grid.shard_rows);
-    let end = first_row + u64::from(own_rows(grid.m, Ranks { rank: last, ..ranks }));
-    let start = end.saturating_sub(rows.into()).max(first_row);
-    let is_tail = |&m: &u32| {
-        let row = u64::from(m) * u64::from(grid.tile_m);
-        start <= row && (row + u64::from(grid.tile_m)).min(grid.m.into()) <= end
-    };
-    let (mut all, mut tail) = (Vec::new(), Vec::new());
-    for group in groups {
-        let (sliced, whole): (Vec<_>, Vec<_>) = group.into_iter().partition(is_tail);
-        tail.extend(sliced);
-        all.push(whole);
+impl Arrival {
+    fn groups(self, grid: &Grid, ranks: Ranks) -> Vec<Vec<u32>> {
+        let (mut groups, mut units) = (Vec::<Vec<u32>>::new(), BTreeMap::<u64, Vec<u32>>::new());
+        for m in 0..grid.rows {
+            units.entry(self.unit(grid, ranks, m)).or_default().push(m);
+        }
+        // In rows multiplied: when the latest group begins, and when all groups are through.
+        let (mut begun, mut done) = (0, 0);
+        for (unit, rows) in units {
+            let is_own = unit == 0;
+            let there = match self.pace {
+                0 => done,
+                pace => 100 * self.arrived(grid, unit) / u64::from(pace),
+            };
+            let joins = self.pace > 0 && groups.len() > 1 && unit != TAIL && there <= begun;
+            let work = rows.len() as u64 * u64::from(grid.tile_m);
+            match groups.last_mut().filter(|_| joins) {
+                Some(group) => group.extend(rows),
+                None => {
+                    begun = if is_own { 0 } else { done.max(there) };
+                    groups.push(rows);
+                }
+            }
+            done = done.max(begun) + work;
+        }
+        groups.into_iter().flat_map(|rows| groups_of(rows, RASTER_ROWS)).collect()
     }
-    all.push(tail);
-    all
+
+    /// Rows that arrive together.
+    fn chunk(self, grid: &Grid) -> u64 {
+        let shard = u64::from(grid.shard_rows.max(1));
+        if self.chunk == 0 { shard } else { u64::from(self.chunk).min(shard) }
+    }
+
+    /// When tile row `m` is there: 0 of own rows, then the number of the chunk among all.
+    fn unit(self, grid: &Grid, ranks: Ranks, m: u32) -> u64 {
+        let shard = u64::from(grid.shard_rows.max(1));
+        let last = (ranks.rank + 1) % ranks.world;
+        let end = u64::from(m) * u64::from(grid.tile_m) + u64::from(grid.tile_m);
+        let end = end.min(grid.m.into());
+        let (first_owner, last_owner) = grid.owners(m);
+        let of_source = |source: u32| {
+            // The last row of the tile in this shard is the latest.
+            let begin = u64::from(source) * shard;
+            let row = end.min(begin + shard) - 1;
+            let hop = u64::from((ranks.rank + ranks.world - source) % ranks.world);
+            if hop == 0 {
+                return 0;
+            }
+            let own = own_rows(grid.m, Ranks { rank: source, ..ranks });
+            let tail = begin + u64::from(own.saturating_sub(self.tail));
+            if source == last && row >= tail && self.tail > 0 {
+                return TAIL;
+            }
+            1 + (hop - 1) * shard.div_ceil(self.chunk(grid)) + (row - begin) / self.chunk(grid)
+        };
+        (first_owner..=last_owner).map(of_source).max().unwrap_or(0)
+    }
+
+    /// Rows that have arrived when unit `unit` has.
+    fn arrived(self, grid: &Grid, unit: u64) -> u64 {
+        let (shard, chunk) = (u64::from(grid.shard_rows.max(1)), self.chunk(grid));
+        let Some(before) = unit.checked_sub(1) else { return 0 };
+        if unit == TAIL {
+            return grid.m.into();
+        }
+        let of_shard = shard.div_ceil(chunk);
+        let within = (chunk * (before % of_shard + 1)).min(shard);
+        before / of_shard * shard + within
+    }
 }
+
+/// The unit behind all chunks.
+const TAIL: u64 = u64::MAX;
 
 fn next_first(ranks: Ranks) -> Vec<u32> {
     (1..=ranks.world).map(|hop| (ranks.rank + hop) % ranks.world).collect()
@@ -299,38 +360,16 @@ fn own_last_if_scattered(grid: &Grid, mut sequence: Vec<u32>) -> Vec<u32> {
     sequence
 }
 
-/// Group sizes 1, 1, 2, 4, … that add up to `world`.
-fn growing(world: u32) -> Vec<u32> {
-    let mut sizes = Vec::new();
-    let (mut left, mut size) = (world, 1);
-    while left > 0 {
-        let take = size.min(left);
-        sizes.push(take);
-        left -= take;
-        if sizes.len() > 1 {
-            size *= 2;
-        }
+/// Tile rows in the order of the shards in `sequence`, shard by shard.
+fn by_shards(grid: &Grid, sequence: &[u32]) -> Vec<Vec<u32>> {
+    let mut position = vec![0; sequence.len()];
+    for (index, &shard) in sequence.iter().enumerate() {
+        position[shard as usize] = index;
     }
-    sizes
-}
-
-/// Tile rows in the order of the shards in `sequence`; `join` merges so many consecutive shards
-/// into one group (missing entries are 1).
-fn by_shards(grid: &Grid, sequence: &[u32], join: &[u32]) -> Vec<Vec<u32>> {
-    let mut group_of = vec![0; sequence.len()];
-    let (mut group, mut filled) = (0, 0);
-    for &shard in sequence {
-        if filled >= join.get(group).copied().unwrap_or(1) {
-            group += 1;
-            filled = 0;
-        }
-        group_of[shard as usize] = group;
-        filled += 1;
-    }
-    let mut groups = vec![Vec::new(); group + 1];
+    let mut groups = vec![Vec::new(); sequence.len().max(1)];
     for m in 0..grid.rows {
         let (first, last) = grid.owners(m);
-        let latest = (first..=last).map(|shard| group_of[shard as usize]).max();
+        let latest = (first..=last).map(|shard| position[shard as usize]).max();
         groups[latest.unwrap_or(0)].push(m);
     }
     groups.into_iter().flat_map(|rows| groups_of(rows, RASTER_ROWS)).collect()
@@ -381,11 +420,34 @@ mod tests {
         assert_eq!((last[0].m, last[7].m), (6, 5));
     }
 
+    /// Groups of tile rows of an arrival, on rank 0 of 8, shards of 2 tile rows.
+    fn groups(of: Arrival) -> Vec<Vec<u32>> {
+        let tile = TileShape { m: 128, n: 1, k: 1 };
+        let grid = Grid::new(Shape { m: 2048, n: 1, k: 1 }, tile, 8, false);
+        of.groups(&grid, Ranks { rank: 0, world: 8 })
+    }
+
     #[test]
-    fn arrival_joins_later_shards() {
-        assert_eq!(growing(8), [1, 1, 2, 4]);
-        assert_eq!(growing(6), [1, 1, 2, 2]);
-        assert_eq!(growing(1), [1]);
+    fn what_has_arrived_when_a_group_begins_belongs_to_it() {
+        let whole = Arrival { chunk: 0, tail: 0, pace: 0 };
+        let each: Vec<Vec<u32>> =
+            (0..8).map(|hop| (8 - hop) % 8 * 2).map(|m| vec![m, m + 1]).collect();
+        assert_eq!(groups(whole), each);
+        let slow = groups(Arrival { pace: 50, ..whole });
+        assert_eq!(slow, each, "nothing is there in advance");
+        let sizes = |of| groups(of).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(Arrival { pace: 150, ..whole }), [2, 2, 4, 6, 2]);
+        assert_eq!(sizes(Arrival { pace: 10_000, ..whole }), [2, 14]);
+    }
+
+    #[test]
+    fn chunks_and_the_tail_are_walked_apart() {
+        let halves = groups(Arrival { chunk: 128, tail: 128, pace: 0 });
+        assert_eq!(halves[..3], [vec![0, 1], vec![14], vec![15]]);
+        assert_eq!(halves[halves.len() - 2..], [vec![2], vec![3]]);
+        // A tile that reaches into the tail comes with it.
+        let wide = groups(Arrival { chunk: 0, tail: 130, pace: 1000 });
+        assert_eq!(wide.last(), Some(&vec![2, 3]));
     }
 
     #[test]

@@ -103,16 +103,20 @@ impl Balance {
 pub enum Transport {
     /// Copy engines push shards into the peers' memory.
     CopyEngine,
+    /// The same copies, with nothing beside them: the kernel starts when those of its rank are
+    /// through. For shapes that overlap does not pay for.
+    CopyFirst,
 }
 
 impl Transport {
     /// Every transport.
-    pub const ALL: [Transport; 1] = [Transport::CopyEngine];
+    pub const ALL: [Transport; 2] = [Transport::CopyEngine, Transport::CopyFirst];
 
     /// The name in schedules and in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::CopyEngine => "copy_engine",
+            Transport::CopyFirst => "copy_first",
         }
     }
 }

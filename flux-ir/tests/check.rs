@@ -4,7 +4,8 @@ use flux_ir::arena::Arena;
 use flux_ir::eval::Launch;
 use flux_ir::program::{AgentId, Engine, Expr, Op, Stmt, Update};
 use flux_ir::{
-    Consumers, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target, TileCoord, check, lower,
+    Arrival, Consumers, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target, TileCoord,
+    check, lower,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -84,7 +85,8 @@ fn shipped_kernels_pass_under_every_schedule_they_admit() {
 
 #[test]
 fn own_tiles_of_a_scattered_output_may_not_come_first() {
-    for order in [Order::OwnShardFirst, Order::Arrival] {
+    let joined = Arrival { chunk: 0, tail: 0, pace: 200 };
+    for order in [Order::OwnShardFirst, Order::Arrival(joined)] {
         let program = lowered("gemm_rs", &small());
         let mut table = program.tables.values().next().expect("a tile table").clone();
         // The built-in orders put own tiles last by themselves; the text form can ask for others.

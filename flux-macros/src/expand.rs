@@ -8,7 +8,9 @@ use crate::compile::Compiled;
 use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
-use flux_ir::{Balance, Cache, Consumers, Element, Order, Schedule, Tail, Target, Transport};
+use flux_ir::{
+    Arrival, Balance, Cache, Consumers, Element, Order, Schedule, Tail, Target, Transport,
+};
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -245,6 +247,7 @@ fn image(index: usize, compiled: &Compiled) -> TokenStream {
             ptx: #ptx,
             shared_bytes: #shared_bytes,
             fingerprint: #fingerprint,
+            recorded: false,
         }
     }
 }
@@ -286,6 +289,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     };
     let transport = match transport {
         Transport::CopyEngine => quote!(CopyEngine),
+        Transport::CopyFirst => quote!(CopyFirst),
     };
     let order = match &syntax.order {
         OrderSyntax::Default => None,
@@ -319,9 +323,10 @@ fn built_in(order: &Order) -> Option<TokenStream> {
         Order::RowMajor => quote!(RowMajor),
         Order::ColumnMajor => quote!(ColumnMajor),
         Order::Grouped(rows) => quote!(Grouped(#rows)),
-        Order::TailLast(rows) => quote!(TailLast(#rows)),
         Order::OwnShardFirst => quote!(OwnShardFirst),
-        Order::Arrival => quote!(Arrival),
+        Order::Arrival(Arrival { chunk, tail, pace }) => {
+            quote!(Arrival(::flux::Arrival { chunk: #chunk, tail: #tail, pace: #pace }))
+        }
         Order::NextRankFirst => quote!(NextRankFirst),
         Order::Xor => quote!(Xor),
         Order::TwoNuma => quote!(TwoNuma),

@@ -1,5 +1,6 @@
 //! Bytes and words that move behind other work of a stream.
 
+use crate::driver;
 use crate::error::Error;
 use crate::memory::{Span, within};
 use crate::stream::Stream;
@@ -16,6 +17,13 @@ pub struct Rows<'a> {
 
 /// The greatest pitch that a two-dimensional copy takes.
 const MOST_PITCH: u64 = i32::MAX as u64;
+
+/// Words that one batch writes: the driver takes 256 operations.
+const MOST_WORDS: usize = 128;
+
+/// The value of a written word.
+type WriteValue =
+    sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1;
 
 impl Rows<'_> {
     /// Checks that `rows` rows of `row_bytes` bytes lie within the span and apart.
@@ -103,6 +111,53 @@ impl Stream {
         self.device().check("cuMemcpyAsync", result)
     }
 
+    /// As [`Stream::copy_2d`], within this device and by its copy engines: kernels that fill it do
+    /// not hold the copy up, where an ordinary one is itself a kernel. By the ordinary one where
+    /// the driver knows no other way (before CUDA 13).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Stream::copy_2d`].
+    pub fn copy_2d_beside(
+        &self,
+        to: Rows<'_>,
+        from: Rows<'_>,
+        row_bytes: u64,
+        rows: u64,
+    ) -> Result<(), Error> {
+        if row_bytes == 0 || rows == 0 || !driver::copies_beside() {
+            return self.copy_2d(to, from, row_bytes, rows);
+        }
+        to.require(row_bytes, rows)?;
+        from.require(row_bytes, rows)?;
+        self.device().bind()?;
+        let dense = to.pitch_bytes == row_bytes && from.pitch_bytes == row_bytes;
+        // One row of all bytes.
+        let (width, height) = if dense { (row_bytes * rows, 1) } else { (row_bytes, rows) };
+        let operand = |rows: Rows<'_>| sys::CUmemcpy3DOperand {
+            type_: sys::CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER,
+            op: sys::CUmemcpy3DOperand_st__bindgen_ty_1 {
+                ptr: sys::CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1 {
+                    ptr: rows.span.address(),
+                    rowLength: if dense { 0 } else { rows.pitch_bytes as usize },
+                    layerHeight: 0,
+                    locHint: self.device().location(),
+                },
+            },
+        };
+        let mut copy = sys::CUDA_MEMCPY3D_BATCH_OP {
+            src: operand(from),
+            dst: operand(to),
+            extent: sys::CUextent3D { width: width as usize, height: height as usize, depth: 1 },
+            srcAccessOrder: sys::CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            flags: sys::CUmemcpyFlags::CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE as u32,
+        };
+        // SAFETY: both sides were checked to lie within spans, which are valid for the device; the
+        // driver reads the one operation before it returns.
+        let result = unsafe { sys::cuMemcpy3DBatchAsync_v2(1, &mut copy, 0, self.raw()) };
+        self.device().check("cuMemcpy3DBatchAsync", result)
+    }
+
     /// Writes the first word of `word`, after all that is enqueued, with a fence of system scope
     /// in front: whoever sees the value sees what the stream did before.
     ///
@@ -120,6 +175,37 @@ impl Stream {
         // SAFETY: the word lies within a span and is aligned.
         let result = unsafe { sys::cuStreamWriteValue32_v2(stream, address, value, flags) };
         self.device().check("cuStreamWriteValue32", result)
+    }
+
+    /// As [`Stream::write_u32`] of several words, in about the time of one.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Stream::write_u32`].
+    pub fn write_words(&self, words: &[(Span<'_>, u32)]) -> Result<(), Error> {
+        let mut operations = Vec::with_capacity(words.len());
+        for (word, value) in words {
+            within("a word", 0, 4, word.bytes())?;
+            require_word_address(word.address())?;
+            operations.push(sys::CUstreamBatchMemOpParams {
+                writeValue: sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
+                    operation: sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                    address: word.address(),
+                    __bindgen_anon_1: WriteValue { value: *value },
+                    flags: sys::CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as u32,
+                    alias: 0,
+                },
+            });
+        }
+        self.device().bind()?;
+        for part in operations.chunks_mut(MOST_WORDS) {
+            let (count, first) = (part.len() as u32, part.as_mut_ptr());
+            // SAFETY: every word lies within a span and is aligned; the driver reads `count`
+            // operations before it returns.
+            let result = unsafe { sys::cuStreamBatchMemOp_v2(self.raw(), count, first, 0) };
+            self.device().check("cuStreamBatchMemOp", result)?;
+        }
+        Ok(())
     }
 
     /// Lets all that is enqueued later wait until the first word of `word` has reached `value`, as

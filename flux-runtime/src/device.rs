@@ -122,6 +122,12 @@ impl Device {
         self.ordinal
     }
 
+    /// Its memory, as copies name it.
+    pub(crate) fn location(&self) -> sys::CUmemLocation {
+        let type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        sys::CUmemLocation { type_, id: self.ordinal as c_int }
+    }
+
     /// Its numbers.
     pub fn properties(&self) -> &DeviceProperties {
         &self.properties

@@ -100,6 +100,7 @@ const SYMBOLS: &[&str] = &[
     "cuStreamWaitEvent",
     "cuStreamWaitValue32_v2",
     "cuStreamWriteValue32_v2",
+    "cuStreamBatchMemOp_v2",
     "cuEventCreate",
     "cuEventDestroy_v2",
     "cuEventRecord",
@@ -114,6 +115,15 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernelEx",
     "cuTensorMapEncodeTiled",
 ];
+
+/// Copies that say how they want to be made; drivers before CUDA 13 lack it.
+const COPY_BATCH: &str = "cuMemcpy3DBatchAsync_v2";
+
+/// Whether copies within a device can be asked to leave its multiprocessors alone.
+pub(crate) fn copies_beside() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| has(COPY_BATCH))
+}
 
 /// cudarc binds only the second version, which drivers before 12.8 lack.
 const ELAPSED_TIME: &str = "cuEventElapsedTime";

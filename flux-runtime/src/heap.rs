@@ -166,6 +166,11 @@ impl Heaps {
         heap.map(Heap::span).ok_or(Error::NoSuchRank { rank, world: self.world() })
     }
 
+    /// Whether the device heap of a rank lies in memory of the device.
+    pub fn is_on_device(&self, rank: u32) -> bool {
+        matches!(self.device.get(rank as usize), Some(Heap::Device(_)))
+    }
+
     /// The host heap of a rank.
     ///
     /// # Errors

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         memory_that_cuda_does_not_know_is_not_adopted,
         rows_move_between_pitches_and_leave_the_gaps_alone,
         dense_rows_move_at_once_and_words_fill,
+        copies_beside_a_grid_that_fills_the_device,
         a_word_follows_the_bytes_of_another_stream,
         a_kernel_gets_its_words,
         a_kernel_gets_its_tensor_maps,
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         heaps_are_zero_and_their_tables_point_at_them,
         heaps_of_passive_ranks_are_pinned_host_memory,
         a_stream_waits_for_a_word_of_the_host,
+        words_are_written_together,
         events_keep_the_time_when_told_to,
         cudarcs_slices_and_streams_are_taken_as_they_are,
         the_baseline_multiplies_small_integers_exactly,
@@ -160,6 +162,55 @@ fn dense_rows_move_at_once_and_words_fill(device: Arc<Device>) {
     assert_eq!(words[..3], [0xabcd_1234, 0x1111_1111, 0xabcd_1234]);
     assert!(words[2..].iter().all(|word| *word == 0xabcd_1234));
     assert!(stream.fill_u32(from.span().part(2, 4).unwrap(), 0).is_err());
+}
+
+/// Copies whole and pitched rows while a kernel holds every thread of the device.
+fn copies_beside_a_grid_that_fills_the_device(device: Arc<Device>) {
+    let (kernel, plain, beside) =
+        (Stream::new(&device), Stream::new(&device), Stream::new(&device));
+    let (kernel, plain, beside) = (kernel.unwrap(), plain.unwrap(), beside.unwrap());
+    let rows = 512u64;
+    let pitch = 48 << 10;
+    let from = DeviceBuffer::alloc(&device, rows * pitch).unwrap();
+    let to = DeviceBuffer::alloc(&device, rows * pitch).unwrap();
+    plain.fill_u32(from.span(), 0x1234_5678).unwrap();
+    plain.fill_u8(to.span(), 0).unwrap();
+    plain.synchronize(LONG).unwrap();
+    let echo = function(&device, "echo", 0);
+    let gate = HostBuffer::alloc(&device, 8).unwrap();
+    let words = [gate.address(), 20_000_000_000];
+    let ctas = 2 * device.properties().sms;
+    let full = Launch { threads: 1024, ..launch(&echo, ctas, &words) };
+    // SAFETY: the kernel uses two words at its address, both by atomic operations.
+    unsafe { full.enqueue(&kernel) }.unwrap();
+    let rows_of = |span, pitch_bytes| Rows { span, pitch_bytes };
+    let (begin, end) = (Event::new(&device, Timing::On), Event::new(&device, Timing::On));
+    let (begin, end) = (begin.unwrap(), end.unwrap());
+    let mut held = false;
+    for (name, width) in [("whole", pitch), ("pitched", pitch / 4)] {
+        beside.record(&begin).unwrap();
+        let (to, from) = (rows_of(to.span(), pitch), rows_of(from.span(), pitch));
+        beside.copy_2d_beside(to, from, width, rows).unwrap();
+        beside.record(&end).unwrap();
+        held |= end.synchronize(Duration::from_secs(2)).is_err();
+        if !held {
+            let ms = end.ms_since(&begin).unwrap();
+            let rate = (rows * width) as f32 / ms / 1e6;
+            println!("{name} rows beside a full grid: {rate:.0} GB/s ({:.1} us)", ms * 1e3);
+        }
+    }
+    let ordinary = rows_of(to.span(), pitch);
+    plain.copy_2d(ordinary, rows_of(from.span(), pitch), pitch, rows).unwrap();
+    let waits = plain.synchronize(Duration::from_millis(100)).is_err();
+    println!("an ordinary copy waits for the grid: {waits}");
+    gate.words()[0].store(1, Ordering::Release);
+    for stream in [&kernel, &plain, &beside] {
+        stream.synchronize(LONG).unwrap();
+    }
+    let mut back = vec![0u8; (rows * pitch) as usize];
+    to.copy_to(0, &mut back).unwrap();
+    assert!(back.chunks(4).all(|word| word == 0x1234_5678u32.to_le_bytes()));
+    assert!(!held, "a copy waited for the multiprocessors");
 }
 
 fn a_word_follows_the_bytes_of_another_stream(device: Arc<Device>) {
@@ -376,6 +427,22 @@ fn a_stream_waits_for_a_word_of_the_host(device: Arc<Device>) {
         stream.synchronize(LONG).unwrap();
         assert_eq!(after.words()[0].load(Ordering::Acquire), word);
     }
+}
+
+fn words_are_written_together(device: Arc<Device>) {
+    let stream = Stream::new(&device).unwrap();
+    let (near, far) = (DeviceBuffer::alloc_zeroed(&device, 4 * 300), HostBuffer::alloc(&device, 8));
+    let (near, far) = (near.unwrap(), far.unwrap());
+    let words = (0..300).map(|word| (near.span().part(4 * word, 4).unwrap(), 7 + word as u32));
+    let words: Vec<_> = words.chain([(far.span().part(4, 4).unwrap(), 5)]).collect();
+    stream.write_words(&words).unwrap();
+    stream.write_words(&[]).unwrap();
+    stream.synchronize(LONG).unwrap();
+    let mut back = vec![0u32; 300];
+    near.copy_to(0, &mut back).unwrap();
+    assert!((7..307).eq(back));
+    assert_eq!(far.words()[1].load(Ordering::Acquire), 5);
+    assert!(stream.write_words(&[(near.span().part(2, 4).unwrap(), 0)]).is_err());
 }
 
 fn events_keep_the_time_when_told_to(device: Arc<Device>) {

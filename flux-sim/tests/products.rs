@@ -136,7 +136,7 @@ fn a_transposed_left_operand_is_exact() {
 
 /// A rank that begins with its own tiles of a scattered output waits for peers that do the same.
 fn fits(form: Form, order: &Order) -> bool {
-    !form.scatters() || !matches!(order, Order::OwnShardFirst | Order::TailLast(_) | Order::Arrival)
+    !form.scatters() || !matches!(order, Order::OwnShardFirst | Order::Arrival(_))
 }
 
 #[test]

@@ -6,8 +6,8 @@ use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::kernel::{Kernel, Op, OpEntry};
 use flux_ir::{
-    Balance, Cache, Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span, Target,
-    Transport,
+    Arrival, Balance, Cache, Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span,
+    Target, Transport,
 };
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -308,9 +308,9 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
             let rows = rows_of(call, "the rows of a group", "order = grouped(8)")?;
             Ok(OrderSyntax::BuiltIn(Order::Grouped(rows)))
         }
-        Expr::Call(call) if text_of(&call.func) == "tail_last" => {
-            let rows = rows_of(call, "the rows that come last", "order = tail_last(512)")?;
-            Ok(OrderSyntax::BuiltIn(Order::TailLast(rows)))
+        Expr::Call(call) if text_of(&call.func) == "arrival" => {
+            let [chunk, tail, pace] = arrival_of(call)?;
+            Ok(OrderSyntax::BuiltIn(Order::Arrival(Arrival { chunk, tail, pace })))
         }
         _ => {
             let names: Vec<_> = Order::BUILT_IN.iter().map(|o| o.name().to_owned()).collect();
@@ -322,6 +322,20 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
                 )))
         }
     }
+}
+
+/// The arguments of an arrival: any of them may be 0.
+fn arrival_of(call: &syn::ExprCall) -> Result<[u32; 3], Diagnostic> {
+    let count = |value: &Expr| match value {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(number), .. }) => number.base10_parse().ok(),
+        _ => None,
+    };
+    let counts: Option<Vec<u32>> = call.args.iter().map(count).collect();
+    counts.and_then(|counts| counts.try_into().ok()).ok_or_else(|| {
+        let message = "expected rows of a chunk, rows of the tail and the pace, whole numbers";
+        schedule_error(position(call), message.to_owned())
+            .help("write `order = arrival(512, 384, 150)`")
+    })
 }
 
 /// The one argument of an order.

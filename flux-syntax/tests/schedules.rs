@@ -102,8 +102,8 @@ fn mistakes_are_named_with_what_to_write() {
         ),
         (
             "host, transport = nccl",
-            "`transport` is `copy_engine`, found `nccl`",
-            "there are `copy_engine`",
+            "`transport` is `copy_engine` and `copy_first`, found `nccl`",
+            "",
         ),
         ("host, order = grouped()", "expected the rows of a group", "write `order = grouped(8)`"),
         ("host, balance = 4", "`balance` is `tiles`, `stream_k` and `pairs`, found `4`", ""),

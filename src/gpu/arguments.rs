@@ -1,6 +1,7 @@
 //! From tensors to what a kernel takes: tensor maps and words, in the order of its ABI.
 
 use super::instance::{GpuInstance, STATE_STRIDE};
+use super::record::Record;
 use super::workspace::SymmetricBuffer;
 use crate::error::Error;
 use crate::source::{Member, Source};
@@ -168,6 +169,7 @@ impl GpuInstance {
             Word::DeviceHeaps => self.workspace.heaps.device_table(),
             Word::HostHeaps => self.workspace.heaps.host_table(),
             Word::Sym(sym) => self.sym(sym).into(),
+            Word::Definition(var) => self.definitions[var.index()] as u32 as u64,
             Word::Table(id) => self.tables[id.index()].address(),
             Word::Scalar(index) => scalars.get(index as usize).map_or(0, |s| s.to_bits().into()),
             Word::Epoch => state(0),
@@ -178,6 +180,7 @@ impl GpuInstance {
             Word::Abort => state(2),
             Word::Report => self.watch.address(),
             Word::LimitNs => limit_ns(self.watch.limit),
+            Word::Record => self.record.as_ref().map_or(0, Record::address),
         };
         self.abi.words.iter().map(word).collect()
     }

@@ -3,10 +3,10 @@
 
 use super::outbox::Peers;
 use super::{Gpu, Passive};
-use crate::source::Member;
+use crate::source::transport;
 use flux_ir::eval::Launch;
 use flux_ir::program::{BufferId, Engine, Op, Program};
-use flux_ir::{Schedule, Tail};
+use flux_ir::{Arrival, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,17 +18,37 @@ pub(super) struct Link {
     /// Microseconds from the begin of a launch to its first byte, and from a chunk's last byte to
     /// its first product.
     latency: f64,
+    /// Bytes a microsecond in each direction, where nothing runs beside.
+    alone: f64,
+    /// What the product takes beside copies, in parts of what it takes alone.
+    beside: f64,
+    /// Microseconds that a launch beside copies takes beyond what is counted here.
+    exposed: f64,
 }
 
 /// PCIe 5, 16 lanes, both directions busy (measured: `docs/machines.md`).
-const PCIE: Link = Link { bytes: 50_000.0, gap: 2.6, latency: 10.0 };
+pub(super) const PCIE: Link =
+    Link { bytes: 50_000.0, gap: 2.6, latency: 10.0, alone: 50_000.0, beside: 1.0, exposed: 35.0 };
 
-/// Copies within the memory of an H200, whose bandwidth the product needs too.
-const DEVICE: Link = Link { bytes: 1_000_000.0, gap: 2.6, latency: 6.0 };
+/// Copies within an H200: by its copy engines beside a kernel, both directions busy, and by all of
+/// it (`docs/notes/overlap.md`).
+pub(super) const DEVICE: Link = Link {
+    bytes: 90_000.0,
+    gap: 2.6,
+    latency: 6.0,
+    alone: 1_000_000.0,
+    beside: 1.15,
+    exposed: 35.0,
+};
+
+/// bf16 and f16.
+const ELEMENT_BYTES: u64 = 2;
 
 /// Cycles a microsecond of a multiprocessor under load.
-const CLOCK: f64 = 1650.0;
+const CLOCK: f64 = 1800.0;
 
+/// Columns of a slice, in bytes, that copies move as fast as whole rows.
+const SLICE_BYTES: u64 = 3072;
 impl Gpu {
     pub(super) fn link(&self) -> Link {
         match self.passive() {
@@ -40,15 +60,83 @@ impl Gpu {
 
 impl Link {
     /// Cycles of a launch whose product alone takes `product`.
-    pub(super) fn cycles(self, member: &Member, launch: Launch, product: u64) -> u64 {
-        let program = member.verified.program();
+    pub(super) fn cycles(
+        self,
+        program: &Program,
+        schedule: &Schedule,
+        launch: Launch,
+        product: u64,
+    ) -> u64 {
         let row_bytes = row_bytes(program, launch);
         if row_bytes == 0 || launch.world == 1 {
             return product;
         }
+        if transport(program, schedule) == Transport::CopyFirst {
+            let rows = launch.shape.m - launch.shape.m.div_ceil(launch.world);
+            let sent = f64::from(rows) * row_bytes as f64 / self.alone;
+            let copies = f64::from(launch.world) * self.gap;
+            // To the first byte, to the last word, to the kernel's start.
+            return product + ((3.0 * self.latency + copies + sent) * CLOCK) as u64;
+        }
         let row = row_bytes as f64 / self.bytes;
-        let pace = Pace::new(program, launch);
-        product.max((self.end(&member.schedule, launch, row, pace) * CLOCK) as u64)
+        let pace = Pace::new(program, launch, product);
+        let end = (self.end(schedule, launch, row, pace) * CLOCK) as u64;
+        let beside = (product as f64 * self.beside) as u64;
+        beside.max(end + (self.exposed * CLOCK) as u64)
+    }
+
+    /// The ways to cut and to walk what arrives that are weighed for a launch whose product alone
+    /// takes `product` cycles: where `schedule` leaves its chunks open, else itself.
+    pub(super) fn plans(
+        self,
+        program: &Program,
+        schedule: &Schedule,
+        launch: Launch,
+        product: u64,
+    ) -> Vec<Schedule> {
+        let Launch { shape, world, .. } = launch;
+        let row_bytes = row_bytes(program, launch);
+        if row_bytes == 0 || world == 1 || schedule.chunk_rows.is_some() {
+            return vec![schedule.clone()];
+        }
+        let shard = shape.m.div_ceil(world).max(1);
+        let sent = (shape.m - shard) as f64 * row_bytes as f64 / self.bytes;
+        let pace = (90.0 * product as f64 / CLOCK / sent.max(1e-3)) as u32;
+        let slices = (u64::from(shape.k) * ELEMENT_BYTES / SLICE_BYTES).clamp(1, 4) as u32;
+        let tails: Vec<Option<Tail>> = match schedule.tail {
+            None => vec![None],
+            // A tail pays where the link is the slower one; each group streams the other operand.
+            Some(_) if pace > 100 => Vec::new(),
+            Some(_) => [512, 384, 256, 128]
+                .into_iter()
+                .filter(|&rows| rows == 128 || rows <= shard)
+                .map(|rows| Some(Tail { rows: rows.min(shard), slices }))
+                .collect(),
+        };
+        let mut plans = Vec::new();
+        if !program.scatters() {
+            let mut first = schedule.clone().transport(Transport::CopyFirst);
+            first.order.get_or_insert(Order::Grouped(16));
+            plans.push(first);
+        }
+        for chunk in [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard) {
+            for &tail in &tails {
+                let mut plan = schedule.clone();
+                (plan.chunk_rows, plan.tail) = ((chunk > 0).then_some(chunk), tail);
+                // Own tiles of a scattered output have an order of their own.
+                if plan.order.is_none() && !program.scatters() {
+                    let rows = tail.map_or(0, |tail| tail.rows);
+                    // Slower products find nothing there in advance.
+                    let pace = if pace > 100 { pace } else { 0 };
+                    plan = plan.order(Order::Arrival(Arrival { chunk, tail: rows, pace }));
+                }
+                plans.push(plan);
+            }
+        }
+        if plans.is_empty() {
+            plans.push(schedule.clone());
+        }
+        plans
     }
 
     /// Microseconds to the end of the last tile, where a row travels for `row` of them.
@@ -99,15 +187,22 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(program: &Program, launch: Launch) -> Pace {
+    /// That of a launch whose product alone takes `product` cycles.
+    fn new(program: &Program, launch: Launch, product: u64) -> Pace {
         let (tile, products) = (program.tile, u64::from(program.accumulators().max(1)));
         // As in `choose`: m64nNk16 takes N/2 cycles.
         let step = 2 * u64::from(tile.n * tile.m.div_ceil(64)) * products;
-        let cycles = u64::from(launch.shape.k.div_ceil(64)) * step;
+        // Out of the L2 cache come 80 bytes a cycle, 128 for each row of a k-step's operands.
+        let rows = u64::from(tile.m) + u64::from(tile.n) * products;
+        let cycles = u64::from(launch.shape.k.div_ceil(64)) * step.max(rows * 128 * 10 / 8 / 80);
+        // Where memory bounds it, in even waves.
+        let across = launch.shape.n.div_ceil(tile.n);
+        let tiles = u64::from(launch.shape.m.div_ceil(tile.m)) * u64::from(across);
+        let waves = tiles.div_ceil(launch.ctas.into()).max(1);
         Pace {
-            tile: cycles as f64 / CLOCK,
+            tile: cycles.max(product * 8 / 10 / waves) as f64 / CLOCK,
             tile_rows: tile.m,
-            across: launch.shape.n.div_ceil(tile.n),
+            across,
             ctas: launch.ctas,
         }
     }
@@ -116,9 +211,10 @@ impl Pace {
         u64::from(rows.div_ceil(self.tile_rows)) * u64::from(self.across)
     }
 
-    /// Rows among others.
+    /// Rows among others: of a chunk below a tile's rows, its part of the tile.
     fn of(self, rows: u32) -> f64 {
-        self.tile * self.tiles(rows) as f64 / f64::from(self.ctas)
+        let part = f64::from(rows.min(self.tile_rows)) / f64::from(self.tile_rows);
+        self.tile * part * self.tiles(rows) as f64 / f64::from(self.ctas)
     }
 
     /// Rows alone, in whole waves.

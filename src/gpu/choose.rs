@@ -1,19 +1,22 @@
 //! Picks, of a kernel's compiled family, the member for a shape: the least predicted time, by
 //! waves of tiles.
 
+use super::arrival::Link;
 use super::outbox::Peers;
 use super::{COPY_SMS, Gpu, Passive};
 use crate::error::Error;
-use crate::source::{Member, Source, tiles};
+use crate::source::{Member, Source, tiles, transport};
 use flux_ir::abi;
 use flux_ir::eval::Launch;
 use flux_ir::kernel::{Binary, Unary};
 use flux_ir::program::{Engine, Program, ValueOp};
-use flux_ir::{Balance, Cache, Consumers, Shape};
+use flux_ir::{Balance, Cache, Consumers, Schedule, Shape, Transport};
 use flux_runtime::SmBudget;
+use std::sync::Arc;
 
 impl Gpu {
-    /// The member of the family for `shape`, and the launch it makes.
+    /// The member of the family for `shape`, under the order and the chunks that suit it where
+    /// nobody gave them, and the launch it makes.
     ///
     /// # Errors
     /// A schedule that asks for more CTAs than a rank may have resident.
@@ -22,27 +25,27 @@ impl Gpu {
         source: &Source,
         shape: Shape,
         world: u32,
-    ) -> Result<(usize, Launch), Error> {
-        let mut best: Option<(u64, usize, Launch)> = None;
-        for (index, member) in source.family.iter().enumerate() {
-            let launch = Launch { shape, world, ctas: self.ctas(member, shape)? };
-            let product = cycles(member.verified.program(), launch);
-            let cycles = self.link().cycles(member, launch, product);
-            if best.as_ref().is_none_or(|(least, ..)| cycles < *least) {
-                best = Some((cycles, index, launch));
-            }
-        }
-        let (_, index, launch) = best.expect("a loaded kernel has at least one member");
-        Ok((index, launch))
+    ) -> Result<(Arc<Member>, Launch), Error> {
+        let family = source.family.iter();
+        let family: Vec<_> = family.map(|of| (of.verified.program(), &of.schedule)).collect();
+        let launch = |program: &Program, schedule: &Schedule| {
+            let ctas = self.ctas(program, schedule, shape)?;
+            Ok(Launch { shape, world, ctas })
+        };
+        let (index, schedule, launch) = least(&family, source.is_given, self.link(), launch)?;
+        Ok((source.variant(&source.family[index], &schedule)?, launch))
     }
 
     /// CTAs of a rank's grid: its share of the device, and no more than it has tiles.
-    fn ctas(&self, member: &Member, shape: Shape) -> Result<u32, Error> {
-        let program = member.verified.program();
-        let copies = program.agents.values().any(|agent| agent.engine == Engine::CopyEngine);
-        // What passive peers on the device send are copies within it.
-        let played = matches!(self.passive(), Some(Passive { peers: Peers::Device, .. }));
-        let reserve = if copies || played && program.communicates() { COPY_SMS } else { 0 };
+    fn ctas(&self, program: &Program, schedule: &Schedule, shape: Shape) -> Result<u32, Error> {
+        // Copies between ranks of one device, also those that passive peers play, are within it.
+        let within = match self.passive() {
+            Some(Passive { peers: Peers::Host, .. }) => false,
+            Some(_) if transport(program, schedule) == Transport::CopyFirst => false,
+            Some(Passive { peers: Peers::Device, .. }) => program.communicates(),
+            None => program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
+        };
+        let reserve = if within { COPY_SMS } else { 0 };
         let sms = self.device().properties().sms;
         let share = SmBudget::split(sms, self.ranks(), reserve)?.ctas / program.split_k;
         let tiles = tiles(program, shape);
@@ -50,7 +53,7 @@ impl Gpu {
             Balance::Tiles => tiles,
             // Clusters of two, and no more than there are pairs.
             Balance::Pairs => {
-                let ctas = member.schedule.ctas.unwrap_or(share);
+                let ctas = schedule.ctas.unwrap_or(share);
                 let columns = tiles / shape.m.div_ceil(program.tile.m).max(1);
                 let pairs = shape.m.div_ceil(2 * program.tile.m) * columns;
                 return Ok(2 * (ctas / 2).min(pairs).max(1));
@@ -59,8 +62,36 @@ impl Gpu {
                 tiles.saturating_mul(shape.k.div_ceil(program.tile.k)) / LEAST_STEPS
             }
         };
-        Ok(member.schedule.ctas.unwrap_or(share).min(most).max(1))
+        Ok(schedule.ctas.unwrap_or(share).min(most).max(1))
     }
+}
+
+/// The member of a family, the schedule that its code runs under, and the launch with the least
+/// predicted time.
+fn least(
+    family: &[(&Program, &Schedule)],
+    is_given: bool,
+    link: Link,
+    launch: impl Fn(&Program, &Schedule) -> Result<Launch, Error>,
+) -> Result<(usize, Schedule, Launch), Error> {
+    let mut best: Option<(u64, usize, Schedule, Launch)> = None;
+    for (index, &(program, schedule)) in family.iter().enumerate() {
+        let plans = if is_given {
+            vec![schedule.clone()]
+        } else {
+            let launch = launch(program, schedule)?;
+            link.plans(program, schedule, launch, cycles(program, launch))
+        };
+        for plan in plans {
+            let launch = launch(program, &plan)?;
+            let cycles = link.cycles(program, &plan, launch, cycles(program, launch));
+            if best.as_ref().is_none_or(|(least, ..)| cycles < *least) {
+                best = Some((cycles, index, plan, launch));
+            }
+        }
+    }
+    let (_, index, plan, launch) = best.expect("a loaded kernel has at least one member");
+    Ok((index, plan, launch))
 }
 
 /// Predicted cycles: waves times what a tile takes, plus what a tile and a launch cost beyond that,
@@ -195,3 +226,66 @@ const L2_FITS: u64 = 68_000_000;
 
 /// k-steps for which a CTA is worth starting.
 const LEAST_STEPS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::super::arrival::{DEVICE, PCIE};
+    use super::*;
+    use flux_ir::lower::lower;
+
+    /// What an all-gather + GEMM of `shape` runs under.
+    fn chosen(link: Link, world: u32, [m, n, k]: [u32; 3]) -> (Schedule, Launch) {
+        let definition = crate::kernels::ag_gemm::definition();
+        let kernel = definition.kernel().unwrap();
+        let schedules = (definition.schedules)();
+        let programs: Vec<Program> =
+            schedules.iter().map(|schedule| lower(&kernel, schedule).unwrap()).collect();
+        let family: Vec<_> = programs.iter().zip(&schedules).collect();
+        let shape = Shape { m, n, k };
+        let launch = |program: &Program, _: &Schedule| {
+            let ctas = tiles(program, shape).min(SMS as u32);
+            Ok(Launch { shape, world, ctas })
+        };
+        let (_, schedule, launch) = least(&family, false, link, launch).unwrap();
+        (schedule, launch)
+    }
+
+    #[test]
+    fn what_is_long_is_overlapped_and_what_is_short_is_not() {
+        for (world, shape, tail) in [
+            (8, [8192, 6144, 12288], true),
+            (8, [2048, 6144, 12288], true),
+            (8, [8192, 24576, 12288], false),
+            (2, [4096, 6144, 12288], true),
+        ] {
+            let (schedule, _) = chosen(PCIE, world, shape);
+            assert_eq!(schedule.transport, Transport::CopyEngine, "{shape:?}: {schedule}");
+            assert_eq!(schedule.tail.is_some(), tail, "{shape:?}: {schedule}");
+        }
+        for shape in [[16, 6144, 12288], [64, 6144, 12288]] {
+            assert_eq!(chosen(PCIE, 8, shape).0.transport, Transport::CopyFirst, "{shape:?}");
+        }
+        for shape in [[16, 6144, 12288], [512, 6144, 12288], [8192, 6144, 12288]] {
+            assert_eq!(chosen(DEVICE, 8, shape).0.transport, Transport::CopyFirst, "{shape:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "prints what the rows of docs/performance.md run under"]
+    fn rows_are_printed() {
+        for (world, n, k) in [
+            (8, 6144, 12288),
+            (8, 24576, 12288),
+            (8, 3584, 8192),
+            (2, 6144, 12288),
+            (2, 24576, 12288),
+        ] {
+            for m in [16, 64, 256, 512, 2048, 4096, 8192] {
+                println!("{world}: {m} x {n} x {k}: {}", chosen(PCIE, world, [m, n, k]).0);
+            }
+        }
+        for m in [16, 64, 256, 512, 2048, 8192] {
+            println!("device: {m}: {}", chosen(DEVICE, 8, [m, 6144, 12288]).0);
+        }
+    }
+}

@@ -7,9 +7,10 @@
 
 use super::Gpu;
 use super::outbox::{Memory, Peers, Stock};
-use super::script::{Part, Script, Value, Word, scripts};
+use super::script::{self, Part, Script, Value, Word, scripts};
 use super::workspace::GpuWorkspace;
 use crate::error::Error;
+use flux_ir::Transport;
 use flux_ir::eval::{Launch, RankView, Region};
 use flux_ir::program::{BufferId, Home, Program, SignalId};
 use flux_runtime::{Device, DeviceBuffer, Event, HostBuffer, Span, Stream, Timing};
@@ -68,7 +69,7 @@ impl Inbound {
     pub(super) fn new(
         gpu: &Gpu,
         peers: Peers,
-        program: &Program,
+        (program, transport): (&Program, Transport),
         launch: Launch,
         active: u32,
         workspace: &GpuWorkspace,
@@ -80,7 +81,7 @@ impl Inbound {
         })?;
         let stocks = stocks(device, peers, program, &scripts)?;
         let [odd, even] = scripts;
-        let plan = |script| Plan::new(device, program, workspace, &stocks, script);
+        let plan = |script| Plan::new(device, program, workspace, &stocks, (script, transport));
         let plans = [plan(odd)?, plan(even)?];
         Ok(Inbound { plans, stocks, epoch: AtomicU32::new(0) })
     }
@@ -109,18 +110,24 @@ impl Inbound {
             if let Some(after) = &segment.after {
                 copies.wait_u32(after.span(workspace)?, after.values[0].at(epoch))?;
             }
+            // Where signals have no stream of their own, nothing runs beside the copies.
+            let beside = !std::ptr::eq(copies, words);
             for Copy { outbox, part } in &segment.copies {
-                self.copy(view, workspace, copies, &self.stocks[*outbox], part)?;
+                self.copy(view, workspace, (copies, beside), &self.stocks[*outbox], part)?;
             }
-            copies.record(&segment.copied)?;
-            words.wait(&segment.copied)?;
+            if beside {
+                copies.record(&segment.copied)?;
+                words.wait(&segment.copied)?;
+            }
             for write in &segment.writes {
                 plan.write(workspace, words, write, epoch)?;
             }
         }
+        let mut last = Vec::new();
         for write in &plan.last {
-            plan.write(workspace, words, write, epoch)?;
+            last.extend(write.each(workspace, epoch)?);
         }
+        words.write_words(&last)?;
         words.record(&plan.ended)?;
         Ok(())
     }
@@ -134,7 +141,7 @@ impl Inbound {
         &self,
         view: &RankView<'_>,
         workspace: &GpuWorkspace,
-        copies: &Stream,
+        (copies, beside): (&Stream, bool),
         outbox: &Stock,
         part: &Part,
     ) -> Result<(), Error> {
@@ -147,7 +154,10 @@ impl Inbound {
         let from = outbox.rows(part.plane, rows.start, cols.start)?;
         let row_bytes = u64::from(cols.end - cols.start) * element;
         let height = u64::from(rows.end - rows.start);
-        copies.copy_2d(to, from, row_bytes, height)?;
+        match outbox.memory {
+            Memory::Device(_) if beside => copies.copy_2d_beside(to, from, row_bytes, height)?,
+            Memory::Host(_) | Memory::Device(_) => copies.copy_2d(to, from, row_bytes, height)?,
+        }
         Ok(())
     }
 
@@ -168,27 +178,31 @@ impl Plan {
         program: &Program,
         workspace: &GpuWorkspace,
         stocks: &[Stock],
-        script: Script,
+        (script, transport): (Script, Transport),
     ) -> Result<Plan, Error> {
         let mut prepared = 0;
-        let mut segments = Vec::with_capacity(script.segments.len());
-        for segment in script.segments {
-            let outbox = |part: &Part| {
-                let same =
-                    |found: &Stock| (found.peer, found.buffer) == (segment.peer, part.to.buffer);
-                stocks.iter().position(same)
-            };
-            let copies = segment.parts.into_iter().filter_map(|part| {
-                let outbox = outbox(&part)?;
-                Some(Copy { outbox, part })
-            });
-            segments.push(Segment {
-                after: segment.after.map(|word| Write::one(program, workspace, &word)),
-                copies: copies.collect(),
-                writes: writes(program, workspace, &segment.words, &mut prepared),
+        let segments = joined(script.segments, program, transport).into_iter().map(|parts| {
+            let after = parts.iter().find_map(|segment| segment.after);
+            let mut copies = Vec::new();
+            let mut words = Vec::new();
+            for segment in parts {
+                for part in segment.parts {
+                    let of = (segment.peer, part.to.buffer);
+                    let same = |found: &Stock| (found.peer, found.buffer) == of;
+                    if let Some(outbox) = stocks.iter().position(same) {
+                        copies.push(Copy { outbox, part });
+                    }
+                }
+                words.extend(segment.words);
+            }
+            Ok(Segment {
+                after: after.map(|word| Write::one(program, workspace, &word)),
+                copies,
+                writes: writes(program, workspace, &words, &mut prepared),
                 copied: Event::new(device, Timing::Off)?,
-            });
-        }
+            })
+        });
+        let segments = segments.collect::<Result<Vec<_>, Error>>()?;
         let last = writes(program, workspace, &script.last, &mut prepared);
         Ok(Plan {
             segments,
@@ -206,14 +220,11 @@ impl Plan {
         write: &Write,
         epoch: u32,
     ) -> Result<(), Error> {
-        let to = write.span(workspace)?;
         // A copy between two places of the host would make this thread wait for the stream.
         if write.home == Home::Host || write.values.len() == 1 {
-            for (word, value) in write.values.iter().enumerate() {
-                stream.write_u32(to.part(4 * word as u64, 4)?, value.at(epoch))?;
-            }
-            return Ok(());
+            return Ok(stream.write_words(&write.each(workspace, epoch)?)?);
         }
+        let to = write.span(workspace)?;
         let words = &self.values.words()[write.prepared..];
         for (word, value) in words.iter().zip(&write.values) {
             word.store(value.at(epoch), Ordering::Relaxed);
@@ -224,6 +235,17 @@ impl Plan {
 }
 
 impl Write {
+    /// Its words with what they become in launch `epoch`.
+    fn each<'w>(
+        &self,
+        workspace: &'w GpuWorkspace,
+        epoch: u32,
+    ) -> Result<Vec<(Span<'w>, u32)>, Error> {
+        let to = self.span(workspace)?;
+        let words = self.values.iter().enumerate();
+        words.map(|(word, value)| Ok((to.part(4 * word as u64, 4)?, value.at(epoch)))).collect()
+    }
+
     fn one(program: &Program, workspace: &GpuWorkspace, word: &Word) -> Write {
         let offset = workspace.signal(word.signal) + 4 * u64::from(word.slot);
         let home = program.signals[word.signal].home;
@@ -238,6 +260,40 @@ impl Write {
         })
     }
 }
+
+/// Segments that follow each other and wait for nothing, as many together as are small: peers send
+/// at once, and one stream that plays them all would tell of them one by one.
+fn joined(
+    segments: Vec<script::Segment>,
+    program: &Program,
+    transport: Transport,
+) -> Vec<Vec<script::Segment>> {
+    let small = match transport {
+        Transport::CopyEngine => SMALL,
+        // Nobody looks before all is there.
+        Transport::CopyFirst => u64::MAX,
+    };
+    let mut all: Vec<(u64, Vec<script::Segment>)> = Vec::new();
+    for segment in segments {
+        let bytes = segment.parts.iter().map(|part| {
+            let Region { rows, cols, buffer, .. } = &part.to;
+            let element = u64::from(program.buffers[*buffer].element.bytes());
+            rows.len() as u64 * cols.len() as u64 * element
+        });
+        let bytes: u64 = bytes.sum();
+        match all.last_mut() {
+            Some((before, joined)) if *before + bytes <= small && segment.after.is_none() => {
+                *before += bytes;
+                joined.push(segment);
+            }
+            _ => all.push((bytes, vec![segment])),
+        }
+    }
+    all.into_iter().map(|(_, joined)| joined).collect()
+}
+
+/// Bytes that take no longer than it takes to tell of them.
+const SMALL: u64 = 256 << 10;
 
 /// The words of one moment, those beside each other together.
 fn writes(

@@ -3,17 +3,18 @@
 use super::arguments::Operand;
 use super::inbound::Inbound;
 use super::outbox::Stock;
+use super::record::Record;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
 use super::{Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, rejected_order};
 use crate::tensor::Arg;
-use flux_ir::Balance;
 use flux_ir::abi::{self, Abi};
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferKind, Engine, SignalId};
 use flux_ir::stream;
+use flux_ir::{Balance, Transport};
 use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, Stream, TensorMap, Timing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,6 +33,8 @@ pub(crate) struct GpuInstance {
     shared_bytes: u32,
     pub(super) abi: Abi,
     pub(super) tables: Vec<DeviceBuffer>,
+    /// Values of the Program's variables: those of its definitions count.
+    pub(super) definitions: Vec<i64>,
     /// Epoch, retired CTAs and abort: one word each, 256 bytes apart.
     pub(super) state: DeviceBuffer,
     /// Where CTAs share tiles.
@@ -42,11 +45,15 @@ pub(crate) struct GpuInstance {
     /// Copies of operands whose rows TMA cannot load where they lie, by buffer.
     pub(super) padded: Vec<Option<DeviceBuffer>>,
     fork: Event,
+    /// What the copy engines' agents did ahead of the kernel.
+    pub(super) ahead: Event,
     join: Event,
     /// Whether a copy engine works for this kernel.
     copies: bool,
     /// What passive peers send.
     inbound: Option<Inbound>,
+    /// Where an instrumented kernel writes.
+    pub(super) record: Option<Record>,
 }
 
 /// Bytes between the state words, so that they share no cache line.
@@ -57,13 +64,12 @@ impl Gpu {
     pub(crate) fn instance(
         &self,
         source: &Source,
-        member: usize,
+        member: &Member,
         launch: Launch,
         rank: u32,
         workspace: Arc<GpuWorkspace>,
         limit: Duration,
     ) -> Result<Arc<GpuInstance>, Error> {
-        let member = &source.family[member];
         let program = member.verified.program();
         let image = member.image.expect("a member of a GPU family has an image");
         let abi = Abi::of(program);
@@ -83,6 +89,7 @@ impl Gpu {
         self.lane(rank).watches().push(Arc::clone(&watch));
         let inbound = match self.passive() {
             Some(Passive { peers, .. }) if program.communicates() => {
+                let program = (program, member.transport());
                 Some(Inbound::new(self, *peers, program, launch, rank, &workspace)?)
             }
             Some(_) | None => None,
@@ -97,15 +104,18 @@ impl Gpu {
             shared_bytes: image.shared_bytes,
             abi,
             tables,
+            definitions: program.vars.handles().map(|var| view.constant(&var.into())).collect(),
             state: DeviceBuffer::alloc_zeroed(device, 3 * STATE_STRIDE)?,
             sharing,
             watch,
             epoch: AtomicU32::new(0),
             padded,
             fork: Event::new(device, Timing::Off)?,
+            ahead: Event::new(device, Timing::Off)?,
             join: Event::new(device, Timing::Off)?,
             copies: program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
             inbound,
+            record: image.recorded.then(|| Record::new(device, &view)).transpose()?,
         });
         self.keep(Arc::clone(&instance));
         Ok(instance)
@@ -232,8 +242,13 @@ impl GpuInstance {
         let lane = gpu.lane(self.rank);
         let main = lane.main();
         let inbound = self.inbound.as_ref().zip(gpu.passive());
+        let transport = member.transport();
         if let Some((inbound, Passive { copies, words, .. })) = inbound {
             let view = RankView::definitions(member.verified.program(), self.launch, self.rank);
+            let words = match transport {
+                Transport::CopyEngine => words,
+                Transport::CopyFirst => copies,
+            };
             let streams = [&main, copies, words];
             inbound.play(&view, &self.workspace, streams, epoch, self.watch.limit)?;
         }
@@ -241,7 +256,14 @@ impl GpuInstance {
             main.record(&self.fork)?;
             lane.copy.wait(&self.fork)?;
             self.feed(source, member, lane, epoch, given)?;
-            lane.signals()?.record(&self.join)?;
+            let last = match transport {
+                Transport::CopyEngine => lane.signals()?,
+                Transport::CopyFirst => &lane.copy,
+            };
+            last.record(&self.join)?;
+        }
+        if transport == Transport::CopyFirst {
+            self.join(&main, inbound.map(|(inbound, _)| inbound), epoch)?;
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
@@ -256,13 +278,18 @@ impl GpuInstance {
         // the Program was verified for this launch, and maps and words are those its ABI names,
         // over memory that the tensors and this instance keep alive until the stream has passed.
         unsafe { launch.enqueue(&main) }?;
+        if transport == Transport::CopyEngine {
+            self.join(&main, inbound.map(|(inbound, _)| inbound), epoch)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the rank's stream go on when the copies of launch `epoch` are through.
+    fn join(&self, main: &Stream, inbound: Option<&Inbound>, epoch: u32) -> Result<(), Error> {
         if self.copies {
             main.wait(&self.join)?;
         }
-        if let Some((inbound, _)) = inbound {
-            inbound.join(&main, epoch)?;
-        }
-        Ok(())
+        inbound.map_or(Ok(()), |inbound| inbound.join(main, epoch))
     }
 
     /// Waits on the host until a peer has raised a signal of this rank's.

@@ -3,7 +3,7 @@
 use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::error::Error;
-use crate::source::{Source, rejected};
+use crate::source::{Member, Source, rejected};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
@@ -61,10 +61,10 @@ impl Gpu {
     pub(crate) fn workspace(
         &self,
         source: &Source,
-        member: usize,
+        member: &Member,
         launch: Launch,
     ) -> Result<GpuWorkspace, Error> {
-        let verified = &source.family[member].verified;
+        let verified = &member.verified;
         verified.check_launch(launch).map_err(rejected(source.definition))?;
         let program = verified.program();
         let view = RankView::definitions(program, launch, 0);

@@ -65,6 +65,8 @@ pub struct OverlapOptions {
     pub shapes: Vec<Dims>,
     /// How the fused kernel runs.
     pub choice: Choice,
+    /// Further ways in which it runs, measured in the same rotation.
+    pub plans: Vec<Choice>,
     /// Rounds.
     pub rounds: Rounds,
     /// How long the device rests between shapes, at least.
@@ -153,6 +155,8 @@ pub(crate) trait Operator {
     fn comm(&self) -> Result<(), Error>;
     /// One after the other.
     fn none(&self, set: usize) -> Result<(), Error>;
+    /// The fused kernel under each of [`OverlapOptions::plans`].
+    fn plan(&self, index: usize, set: usize) -> Result<(), Error>;
     /// Cut into chunks, on two streams for products and one for each direction.
     fn chunked(&self, chunks: u32, set: usize) -> Result<(), Error>;
     /// The fused kernel.
@@ -174,21 +178,23 @@ pub(crate) struct Context<'r> {
     /// Chunks that baselines are cut into.
     chunks: &'static [u32],
     /// How fused kernels run.
-    pub(crate) choice: Choice,
+    pub(crate) choice: &'r Choice,
+    pub(crate) plans: &'r [Choice],
 }
 
 impl<'r> Context<'r> {
     pub(super) fn new<T: Number>(
         rank: &'r Rank,
-        options: &OverlapOptions,
+        options: &'r OverlapOptions,
         chunks: &'static [u32],
     ) -> Result<Self, Error> {
-        let OverlapOptions { peers, choice, .. } = *options;
+        let OverlapOptions { peers, choice, plans, .. } = options;
+        let peers = *peers;
         let device = rank.device().ok_or(Error::NoDevice)?;
         let numbers = Numbers::load(&device, T::ELEMENT)?;
         let link = Link::new(rank.stream().ok_or(Error::NoDevice)?)?;
         let blas = Blas::new(&device)?;
-        Ok(Context { rank, peers, numbers, blas, link, device, chunks, choice })
+        Ok(Context { rank, peers, numbers, blas, link, device, chunks, choice, plans })
     }
 
     /// Rows of a shard. Baselines take equal ones.
@@ -319,6 +325,9 @@ fn measure(
         let way = move |set| operator.chunked(chunks, set);
         ways.push((format!("{chunks} chunks"), Box::new(way)));
     }
+    for (index, plan) in options.plans.iter().enumerate() {
+        ways.push((plan.to_string(), Box::new(move |set| operator.plan(index, set))));
+    }
     let contestants = ways.into_iter().enumerate().map(|(offset, (name, way))| {
         let sample = &sample;
         Contestant::new(name, move |round| sample(offset, round, &*way))
@@ -334,6 +343,7 @@ fn measure(
         none: next(),
         fused: next(),
         chunked: counts.into_iter().map(|chunks| (chunks, next())).collect(),
+        plans: options.plans.iter().map(|plan| (plan.to_string(), next())).collect(),
     };
     let overlap = samples.summary().ok_or(Error::NoSamples)?;
     context.rank.synchronize()?;

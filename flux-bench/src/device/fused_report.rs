@@ -55,16 +55,36 @@ pub fn overlap_table(rows: &[Measured<OverlapRow>]) -> String {
             holds,
         ]);
     }
+    let plans = plans_table(rows);
     let count = |holds: &dyn Fn(&OverlapRow) -> bool| {
         rows.iter().filter(|measured| holds(&measured.row)).count()
     };
     format!(
         "{table}milliseconds; {} of {} rows are within {AGAINST_BEST} of the best of chunked and no \
-         overlap, {} within {AGAINST_NONE} of no overlap\n",
+         overlap, {} within {AGAINST_NONE} of no overlap\n{plans}",
         count(&|row| row.overlap.holds_best()),
         rows.len(),
         count(&|row| row.overlap.holds_none()),
     )
+}
+
+/// The fused kernel in other ways, where some were asked for.
+fn plans_table(rows: &[Measured<OverlapRow>]) -> String {
+    let mut table = Table::new(["m x n x k", "plan", "fused", "± %", "bound ratio"]);
+    let mut any = false;
+    for Measured { row, .. } in rows {
+        for plan in &row.overlap.plans {
+            any = true;
+            table.row([
+                row.shape.to_string(),
+                plan.plan.clone(),
+                format!("{:.3}", plan.ms.median),
+                format!("{:.1}", 50.0 * plan.ms.spread()),
+                format!("{:.3}", plan.bound_ratio.median),
+            ]);
+        }
+    }
+    if any { format!("\n{table}") } else { String::new() }
 }
 
 /// Times by the bound, as bars.

@@ -19,6 +19,8 @@ pub(crate) struct Gather<'c, T> {
     shape: Dims,
     shard: usize,
     kernel: PlainKernel<T>,
+    /// Under other plans, each with what its peers send.
+    plans: Vec<(PlainKernel<T>, Boxes)>,
     plain: PlainKernel<T>,
     products: Products,
     /// The own shard.
@@ -62,7 +64,15 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         kernel.launch(&own, &b[0], &mut c[0])?;
         rank.synchronize()?;
         let boxes = Boxes::of(rank)?;
-        for outbox in boxes.iter() {
+        let mut plans = Vec::new();
+        for plan in context.plans {
+            stage(format_args!("first launch of {plan}"));
+            let kernel = T::gather(rank, plan)?;
+            kernel.launch(&own, &b[0], &mut c[0])?;
+            rank.synchronize()?;
+            plans.push((kernel, Boxes::of(rank)?));
+        }
+        for outbox in plans.iter().map(|(_, boxes)| boxes).chain([&boxes]).flat_map(Boxes::iter) {
             numbers.normal(&link.main, outbox.span(), 300 + u64::from(outbox.peer()), 1.0)?;
         }
         let c = RefCell::new(c);
@@ -71,6 +81,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
             shape,
             shard,
             kernel,
+            plans,
             plain,
             products,
             own,
@@ -155,6 +166,12 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         self.fused(0)?;
         self.context.rank.synchronize()?;
         let largest = self.check("the fused kernel", &self.c.borrow()[0], data, bound)?;
+        for (index, plan) in self.context.plans.iter().enumerate() {
+            poison(&self.c.borrow()[0])?;
+            self.plan(index, 0)?;
+            self.context.rank.synchronize()?;
+            self.check(&format!("the fused kernel, {plan}"), &self.c.borrow()[0], data, bound)?;
+        }
         poison(&self.c.borrow()[0])?;
         self.ours(0)?;
         self.check("our product", &self.c.borrow()[0], data, bound)?;
@@ -232,15 +249,21 @@ impl<T: Number + Plain + Fused> Operator for Gather<'_, T> {
         Ok(self.kernel.launch(&self.own, &self.b[set], &mut self.c.borrow_mut()[set])?)
     }
 
+    fn plan(&self, index: usize, set: usize) -> Result<(), Error> {
+        let (kernel, _) = &self.plans[index];
+        Ok(kernel.launch(&self.own, &self.b[set], &mut self.c.borrow_mut()[set])?)
+    }
+
     fn verify(&self) -> Result<f32, Error> {
         let Context { numbers, link, .. } = self.context;
         let k = self.shape.k;
         let largest = self.check_all("normal data", sum_bound::<T>(k))?;
         let density = exact_density(k);
-        let boxes = self.boxes.iter().map(|outbox| outbox.span());
-        let operands = [span(&self.own)?, span(&self.b[0])?].into_iter().chain(boxes);
-        for (seed, operand) in operands.enumerate() {
-            numbers.integers(&link.main, operand, seed as u64, density)?;
+        let operands = [span(&self.own)?, span(&self.b[0])?];
+        let all = self.plans.iter().map(|(_, boxes)| boxes).chain([&self.boxes]);
+        let boxes = all.flat_map(Boxes::iter).map(|outbox| (2 + outbox.peer(), outbox.span()));
+        for (seed, operand) in (0..).zip(operands).chain(boxes) {
+            numbers.integers(&link.main, operand, seed.into(), density)?;
         }
         self.check_all("small integers", Bound::EXACT)?;
         Ok(largest)

@@ -9,6 +9,7 @@ mod gemm;
 mod gemm_report;
 mod link;
 mod operands;
+mod record;
 mod scatter;
 mod share;
 mod timer;
@@ -19,6 +20,7 @@ pub use fused::{Kind, OverlapOptions, OverlapRow, overlap};
 pub use fused_report::{overlap_chart, overlap_table};
 pub use gemm::{GemmOptions, GemmRow, Members, Section, gemm};
 pub use gemm_report::{gemm_chart, gemm_table};
+pub use record::record;
 pub use share::{ShareRow, share, share_table};
 pub use timer::Timer;
 

@@ -254,6 +254,10 @@ impl<T: Number + Plain + Fused> Operator for Scatter<'_, T> {
         self.finish()
     }
 
+    fn plan(&self, _: usize, set: usize) -> Result<(), Error> {
+        self.fused(set)
+    }
+
     fn fused(&self, set: usize) -> Result<(), Error> {
         Ok(self.kernel.launch(&self.a, &self.b[set], &mut self.c.borrow_mut()[set])?)
     }

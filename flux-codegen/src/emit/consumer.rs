@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::nvvm::wgmma::{self, Major};
 use crate::nvvm::{cluster, mbarrier, memory, sync};
 use crate::plan::{MMA_K, MMA_M, PANEL, index};
-use flux_ir::abi::{self, SWIZZLE_BYTES, WARPGROUP, Word};
+use flux_ir::abi::{self, SWIZZLE_BYTES, Stamp, WARPGROUP, Word};
 use flux_ir::{Balance, Consumers};
 
 /// Bits 62–63 of a matrix descriptor: 128-byte swizzle (PTX ISA, "Matrix Descriptor Format").
@@ -89,7 +89,9 @@ impl<'c> Kernel<'c, '_> {
                 cx.set(self.aborted, any);
             }
             self.begin_tile(group, fragment)?;
-            self.statements(self.plan.tail, Role::Epilogue)
+            self.statements(self.plan.tail, Role::Epilogue)?;
+            self.stamp_once(Stamp::Stored, None);
+            Ok(())
         })?;
         if let Some(exchange) = &exchange {
             self.end_exchange(exchange);
@@ -183,6 +185,7 @@ impl<'c> Kernel<'c, '_> {
             sync::bar_arrive_at(cx, other, 2 * WARPGROUP);
         }
         wgmma::wait_group(cx, 0);
+        self.stamp_once(Stamp::Computed, None);
         let fragment = cells
             .iter()
             .map(|block| {
@@ -200,6 +203,7 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let slot = cx.get(ring.stage);
         mbarrier::wait_parity(cx, self.full(slot), cx.get(ring.parity));
+        self.stamp_once(Stamp::Began, Some(k));
         let (tile, shared) = (self.program.tile, &self.plan.abi.shared);
         // From one block of 64 rows to the next: rows of an operand that lies as it is multiplied,
         // else a panel of 64 columns.

@@ -8,6 +8,7 @@ mod math;
 mod place;
 mod prefetch;
 mod producer;
+mod record;
 mod retire;
 mod statement;
 mod store;
@@ -15,6 +16,7 @@ mod stream;
 mod value;
 mod wait;
 
+use crate::Times;
 use crate::context::{Cell, Cx, Int};
 use crate::error::Error;
 use crate::machine;
@@ -60,12 +62,19 @@ pub(crate) struct Kernel<'c, 'p> {
     lane: Int<'c>,
     /// Warp of the CTA; the same in all lanes.
     warp: Int<'c>,
+    /// In an instrumented kernel, when the CTA began.
+    started: Option<Int<'c>>,
     /// The statement being emitted, for messages.
     span: std::cell::Cell<Span>,
 }
 
 /// PTX of the CTA agent, as a function called `entry`.
-pub(crate) fn kernel(program: &Program, plan: &Plan, entry: &str) -> Result<String, Error> {
+pub(crate) fn kernel(
+    program: &Program,
+    plan: &Plan,
+    entry: &str,
+    times: Times,
+) -> Result<String, Error> {
     let refused = |message: String| machine::refused(&program.name, message);
     let machine = machine::target_machine().map_err(refused)?;
     let context = Context::create();
@@ -80,7 +89,10 @@ pub(crate) fn kernel(program: &Program, plan: &Plan, entry: &str) -> Result<Stri
     );
     shared.set_alignment(1024);
     let cx = Cx::new(&context, module, function);
-    let kernel = Kernel::enter(cx, program, plan, shared.as_pointer_value())?;
+    let mut kernel = Kernel::enter(cx, program, plan, shared.as_pointer_value())?;
+    if times == Times::Recorded {
+        kernel.begin_record()?;
+    }
     kernel.body()?;
     machine::assemble(&kernel.cx.module, &machine).map_err(refused)
 }
@@ -162,6 +174,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             tid,
             lane: cx.and(tid, cx.uint(31)),
             warp,
+            started: None,
             span: std::cell::Cell::new(plan.span),
             cx,
         };
@@ -170,7 +183,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
             kernel.epoch = kernel.cx.add(completed, kernel.cx.int(1));
         }
         for (var, value) in &program.lets {
-            let value = kernel.expr(value)?;
+            let value = match program.communicates() {
+                true => kernel.cx.truncate(kernel.word(Word::Definition(*var))),
+                false => kernel.expr(value)?,
+            };
             kernel.cx.set(kernel.vars[var.index()], value);
         }
         Ok(kernel)

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::nvvm::wgmma::Major;
 use crate::nvvm::{fence, mbarrier, tma};
 use crate::plan::PANEL;
-use flux_ir::abi::{self, MapParam, SWIZZLE_BYTES};
+use flux_ir::abi::{self, MapParam, SWIZZLE_BYTES, Stamp};
 use flux_ir::program::{Op, Place, Stmt};
 use flux_ir::{Balance, Cache};
 
@@ -39,7 +39,12 @@ impl<'c> Kernel<'c, '_> {
         self.define(tiles.var, self.expr(tiles.from)?);
         let steps = self.k_steps()?;
         cx.count(self.vars[crate::plan::index(tiles.var)], to, step, || {
+            self.stamp_cta();
+            self.stamp(Stamp::Waits);
             self.statements(self.plan.head, Role::Producer)?;
+            if self.plan.slices.is_none() {
+                self.stamp(Stamp::Arrived);
+            }
             if unfenced(self.plan.head) {
                 // Its loads follow every wait of this thread, also one that guards other data.
                 fence::proxy_async(cx);
@@ -52,6 +57,7 @@ impl<'c> Kernel<'c, '_> {
                 self.define(slices.var, self.expr(slices.from)?);
                 cx.count(self.vars[crate::plan::index(slices.var)], to, step, || {
                     self.statements(slices.head, Role::Producer)?;
+                    self.stamp_first_slice(slices.var, slices.from)?;
                     if unfenced(slices.head) {
                         fence::proxy_async(cx);
                     }

@@ -22,6 +22,8 @@ pub(super) enum Role {
     Epilogue,
     /// The last thread of the grid: waits and signals.
     Exit,
+    /// The same, behind a fence that no wait or store follows: signals need none of their own.
+    Fenced,
 }
 
 impl Role {
@@ -30,7 +32,7 @@ impl Role {
             Role::Producer | Role::Silent => "ahead of the mainloop",
             Role::Prologue => "ahead of the tile loop",
             Role::Epilogue => "behind the mainloop",
-            Role::Exit => "in what the last CTA does",
+            Role::Exit | Role::Fenced => "in what the last CTA does",
         }
     }
 }
@@ -73,6 +75,13 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     let (to, step) = (self.expr(to)?, self.step(step)?);
                     self.define(*var, self.expr(from)?);
                     let cell = self.vars[crate::plan::index(*var)];
+                    let signals = |stmt: &Stmt| matches!(stmt.op, Op::Signal { .. });
+                    let role = if role == Role::Exit && body.iter().all(signals) {
+                        fence::acq_rel_sys(cx);
+                        Role::Fenced
+                    } else {
+                        role
+                    };
                     cx.count(cell, to, step, || self.statements(body, role))?;
                 }
                 Op::If { cond, body } => {
@@ -82,14 +91,14 @@ impl<'c, 'p> Kernel<'c, 'p> {
                 Op::Wait { signal, slots, target, scope } => {
                     let awaited = Awaited { signal: *signal, slots, target, scope: *scope };
                     match role {
-                        Role::Producer | Role::Exit => self.wait_thread(&awaited)?,
+                        Role::Producer | Role::Exit | Role::Fenced => self.wait_thread(&awaited)?,
                         Role::Prologue | Role::Epilogue => self.wait_warp(&awaited)?,
                         Role::Silent => {}
                     }
                 }
                 Op::FenceProxyAsync => match role {
                     Role::Producer | Role::Epilogue => fence::proxy_async(cx),
-                    Role::Silent | Role::Prologue | Role::Exit => {}
+                    Role::Silent | Role::Prologue | Role::Exit | Role::Fenced => {}
                 },
                 Op::Store { .. } => {
                     self.only(role, Role::Epilogue, "a store")?;
@@ -111,7 +120,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     match role {
                         Role::Silent => {}
                         Role::Epilogue => self.signal_warp(&raise)?,
-                        Role::Exit => self.signal_thread(&raise)?,
+                        Role::Exit | Role::Fenced => self.signal_thread(&raise, role)?,
                         Role::Producer | Role::Prologue => {
                             let message = format!("a signal {}", role.place());
                             return Err(self.unsupported(message, "raise it behind the mainloop"));
@@ -182,13 +191,17 @@ impl<'c, 'p> Kernel<'c, 'p> {
     }
 
     /// A signal of one thread, unless the launch was aborted.
-    fn signal_thread(&self, raise: &Raise<'_>) -> Result<(), Error> {
+    fn signal_thread(&self, raise: &Raise<'_>, role: Role) -> Result<(), Error> {
         let cx = &self.cx;
         let live = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
         cx.when(live, || {
             let at = self.signal_address(raise.at, raise.signal, self.expr(raise.slot)?)?;
             match raise.update {
                 Update::Add(by) => memory::red_release_add(cx, raise.scope, at, self.expr(by)?),
+                // A fence and a relaxed store are a release pattern, as a release store is.
+                Update::Set(to) if role == Role::Fenced => {
+                    memory::st_relaxed_sys(cx, at, self.expr(to)?);
+                }
                 Update::Set(to) => memory::st_release(cx, raise.scope, at, self.expr(to)?),
             }
             Ok(())

@@ -77,6 +77,12 @@ pub(crate) fn st_relaxed_sys<'c>(cx: &Cx<'c>, at: Int<'c>, value: Int<'c>) {
     cx.asm(false, text, "l,r,~{memory}", None, &[at.into(), value.into()]);
 }
 
+/// `st.global.u64`.
+pub(crate) fn st_u64<'c>(cx: &Cx<'c>, at: Int<'c>, value: Int<'c>) {
+    let text = "st.global.u64 [$0], $1;";
+    cx.asm(false, text, "l,l,~{memory}", None, &[at.into(), value.into()]);
+}
+
 /// `st.release` of a word.
 pub(crate) fn st_release<'c>(cx: &Cx<'c>, scope: Scope, at: Int<'c>, value: Int<'c>) {
     let text = format!("st.release.{}.global.u32 [$0], $1;", scope.name());

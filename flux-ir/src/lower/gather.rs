@@ -41,7 +41,9 @@ pub(super) struct Chunks {
 /// The rows that this rank receives in slices: those of [`Tail`], of the next rank's shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TailCut {
-    pub(super) of: Tail,
+    of: Tail,
+    /// `S`: slices.
+    pub(super) slices: VarId,
     /// `KS`: columns of a slice, whole k-steps.
     pub(super) cols: VarId,
     /// `TB`, `TE`: the first row, and one past the last.
@@ -99,10 +101,10 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         let name = format!("{}_arrived", entry.name);
         let arrived = b.signal(&name, Expr::from(Sym::World) * chunks.count, Home::Device);
         let name = format!("{}_sliced", entry.name);
-        let sliced = chunks.tail.map(|tail| b.signal(&name, tail.of.slices, Home::Device));
+        let sliced = chunks.tail.map(|tail| b.signal(&name, tail.slices, Home::Device));
         let gather = Gather { param, all, arrived, sliced };
         let body = match b.schedule.transport {
-            Transport::CopyEngine => push(b, tensors, &gather, chunks, free),
+            Transport::CopyEngine | Transport::CopyFirst => push(b, tensors, &gather, chunks, free),
         };
         let name = format!("push_{}", entry.name);
         b.program.agents.push(Agent { name, engine: Engine::CopyEngine, body, exit: Vec::new() });
@@ -136,7 +138,8 @@ fn tail(
     of: Tail,
 ) -> TailCut {
     let step = b.schedule.tile.k;
-    let steps = Expr::from(Sym::K).ceil_div(step).ceil_div(of.slices);
+    let slices = b.define("S", of.slices.into());
+    let steps = Expr::from(Sym::K).ceil_div(step).ceil_div(slices);
     let cols = b.define("KS", steps * step);
     let last = b.define("L", (Expr::from(Sym::Rank) + 1i64) % Sym::World);
     let begin = b.define("LB", (Expr::from(last) * tensors.shard).min(Sym::M));
@@ -145,7 +148,7 @@ fn tail(
     let whole = (Expr::from(first) - begin).ceil_div(rows);
     let before = b.define("TC", Expr::from(last) * count + whole);
     let behind = b.define("TN", Expr::from(last) * count + count);
-    TailCut { of, cols, first, end, before, behind }
+    TailCut { of, slices, cols, first, end, before, behind }
 }
 
 /// To each rank in turn, this one first: its shard, chunk by chunk, each with its signal. The rank
@@ -225,7 +228,7 @@ impl Push<'_> {
         let slices = Op::For {
             var: slice,
             from: 0i64.into(),
-            to: tail.of.slices.into(),
+            to: tail.slices.into(),
             step: 1i64.into(),
             body,
         };

@@ -109,8 +109,8 @@ fn arrival(signal: SignalId, slots: Range) -> Op {
     Op::Wait { signal, slots, target: Sym::Epoch.into(), scope: Scope::Sys }
 }
 
-/// The mainloop with its waits: of a tile whose rows are all of the tail slice by slice, of any
-/// other in one slice behind everything it reads.
+/// The mainloop with its waits: of a tile that reaches into the tail slice by slice, of any other
+/// in one slice behind everything it reads.
 fn sliced(
     b: &mut Builder<'_>,
     tensors: &Tensors,
@@ -120,29 +120,24 @@ fn sliced(
 ) -> Vec<Stmt> {
     let span = b.kernel.loop_span;
     let define = |(var, value)| stmt(span, Op::Let { var, value });
-    let [touches, within, cols] = ["touches", "within", "ks"].map(|name| b.var(name));
+    let [touches, cols] = ["touches", "ks"].map(|name| b.var(name));
     let [slice, k0, k1] = ["s", "k0", "k1"].map(|name| b.var(name));
-    let last_row = || Expr::from(tile.m1) - 1i64;
-    let below = |a: Expr, b: Expr| at_least(&b, a + 1i64);
-    let wider = Expr::from(within) * (Expr::from(Sym::K) - tail.cols);
-    let mut all: Vec<_> = [
-        (touches, at_least(&last_row(), tail.first) * below(tile.m0.into(), tail.end.into())),
-        (within, at_least(&tile.m0.into(), tail.first) * below(last_row(), tail.end.into())),
-        (cols, Expr::from(Sym::K) - wider),
-    ]
-    .map(define)
-    .into();
+    let reaches = at_least(&(Expr::from(tile.m1) - 1i64), tail.first);
+    let begins = at_least(&tail.end.into(), Expr::from(tile.m0) + 1i64);
+    let wider = Expr::from(touches) * (Expr::from(Sym::K) - tail.cols);
+    let lets = [(touches, reaches * begins), (cols, Expr::from(Sym::K) - wider)];
+    let mut all: Vec<_> = lets.map(define).into();
     let mut body: Vec<_> =
         [(k0, (Expr::from(slice) * cols).min(Sym::K)), (k1, (Expr::from(k0) + cols).min(Sym::K))]
             .map(define)
             .into();
+    // Chunks ahead of the tail, the slice at hand, chunks behind the shard: each where the tile
+    // has any.
     let Range { lo: first, hi: last } = &tile.chunks;
     let before = Range::new(first.clone(), last.clone().min(tail.before));
     let behind = Range::new(first.clone().max(tail.behind), last.clone());
-    // Of a tile within the tail the slice at hand, of one that reaches into it all.
-    let rest = Expr::from(touches) * i64::from(tail.of.slices);
-    let own = Expr::from(within) * (Expr::from(slice) + 1i64 - i64::from(tail.of.slices));
-    let slots = Range::new(Expr::from(within) * slice, rest + own);
+    let next = Expr::from(slice) + 1i64;
+    let slots = Range::new(Expr::from(touches) * slice, Expr::from(touches) * next);
     for gather in &gathers.each {
         let span = wait_span(b, gather.param);
         let waits = [
@@ -159,7 +154,7 @@ fn sliced(
     let slices = Op::For {
         var: slice,
         from: 0i64.into(),
-        to: Expr::from(within) * (i64::from(tail.of.slices) - 1) + 1i64,
+        to: Expr::from(touches) * (Expr::from(tail.slices) - 1i64) + 1i64,
         step: 1i64.into(),
         body,
     };

@@ -4,7 +4,7 @@ use super::build::Builder;
 use super::gather::Gathers;
 use super::tensors::Tensors;
 use crate::kernel::Distribution;
-use crate::order::Order;
+use crate::order::{Arrival, Order};
 use crate::program::{Expr, Sym, Table, TableId, VarId};
 
 /// The tile table and the counts it rests on.
@@ -43,7 +43,13 @@ fn default_order(b: &Builder<'_>) -> Order {
     if has(Distribution::Scattered) {
         Order::NextRankFirst
     } else if has(Distribution::Gathered) {
-        b.schedule.tail.map_or(Order::OwnShardFirst, |tail| Order::TailLast(tail.rows))
+        match (b.schedule.chunk_rows, b.schedule.tail) {
+            (None, None) => Order::OwnShardFirst,
+            (chunk, tail) => {
+                let (chunk, tail) = (chunk.unwrap_or(0), tail.map_or(0, |tail| tail.rows));
+                Order::Arrival(Arrival { chunk, tail, pace: 0 })
+            }
+        }
     } else {
         Order::Grouped(16)
     }

@@ -4,7 +4,7 @@ use flux_ir::arena::{Arena, Handle};
 use flux_ir::kernel::{
     Binary, Distribution, Lhs, Op as KernelOp, OpEntry, Param, ParamId, ParamType, Unary, Value,
 };
-use flux_ir::order::CustomOrder;
+use flux_ir::order::{Arrival, CustomOrder};
 use flux_ir::program::{
     Agent, At, BinOp, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op,
     Place, Product, Range, Scope, SignalArray, SignalId, Stmt, Sym, Table, TableId, Transposed,
@@ -225,7 +225,11 @@ fn order() -> impl Strategy<Value = Order> {
     prop_oneof![
         select(Order::BUILT_IN.to_vec()),
         any::<u32>().prop_map(Order::Grouped),
-        any::<u32>().prop_map(Order::TailLast),
+        any::<[u32; 3]>().prop_map(|[chunk, tail, pace]| Order::Arrival(Arrival {
+            chunk,
+            tail,
+            pace
+        })),
         name().prop_map(|name| Order::Custom(CustomOrder { name, function: None })),
     ]
 }

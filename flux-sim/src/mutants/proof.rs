@@ -11,7 +11,7 @@ use flux_ir::{Shape, Target};
 /// Launches that are small in tiles of four rows and two columns, with the number of consecutive
 /// ones: one tile and several, whole and ragged, across shards, fewer rows than ranks, one CTA that
 /// does all tiles and several that share them. Five launches see each credit used twice.
-const LAUNCHES: [(Launch, u32); 16] = [
+const LAUNCHES: [(Launch, u32); 17] = [
     (launch(1, 6, 3, 1), 5),
     (launch(1, 9, 2, 2), 3),
     (launch(1, 13, 3, 3), 3),
@@ -23,6 +23,7 @@ const LAUNCHES: [(Launch, u32); 16] = [
     (launch(2, 10, 3, 2), 3),
     (launch(2, 13, 1, 3), 3),
     (launch(2, 16, 1, 1), 3),
+    (launch(2, 16, 3, 1), 3),
     (launch(3, 2, 1, 1), 5),
     (launch(3, 10, 1, 2), 3),
     (launch(3, 12, 3, 1), 3),

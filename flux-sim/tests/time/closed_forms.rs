@@ -1,7 +1,7 @@
 //! Launches that are small enough to be added up by hand, to the last picosecond.
 
 use crate::kernels::{ROUND, cooperative, launch, ping_pong, predicted, program, round};
-use flux_ir::Order;
+use flux_ir::{Arrival, Order};
 use flux_sim::time::{Kind, Machine, Options, Peers, Time, simulate};
 
 /// What a 128 x 256 tile of a reduction of 1024 takes, and the parts around it.
@@ -117,7 +117,11 @@ fn agents_on_copy_engines_share_one_stream() {
 
 #[test]
 fn a_sliced_tail_leaves_a_slice_of_a_tile_when_the_last_byte_is_there() {
-    let schedule = cooperative(256).tail(128, 4).order(Order::TailLast(128));
+    let schedule = cooperative(256).tail(128, 4).order(Order::Arrival(Arrival {
+        chunk: 0,
+        tail: 128,
+        pace: 0,
+    }));
     let ag = program("ag_gemm_gelu", &schedule);
     let report = predicted(&ag, launch(256, 256, 1024, 2, 1), &round());
     assert_eq!(report.timeline.classes, 1);
@@ -136,7 +140,7 @@ fn a_sliced_tail_leaves_a_slice_of_a_tile_when_the_last_byte_is_there() {
 #[test]
 fn slices_cost_products_alone_nothing() {
     let machine = Machine::find("h200-pcie").expect("a machine");
-    let whole = ping_pong(192).order(Order::TailLast(384));
+    let whole = ping_pong(192).order(Order::Arrival(Arrival { chunk: 0, tail: 384, pace: 0 }));
     let shape = launch(8192, 6144, 12288, 8, 128);
     let gemm = |schedule| predicted(&program("ag_gemm_gelu", schedule), shape, &machine).gemm;
     let (whole, sliced) = (gemm(&whole), gemm(&whole.clone().tail(384, 4)));

@@ -2,7 +2,7 @@
 //! tables). What the machine's file was fitted to is not asked here.
 
 use crate::kernels::{cooperative, launch, ping_pong, program};
-use flux_ir::{Grid, Order, Schedule, TileCoord};
+use flux_ir::{Arrival, Grid, Order, Schedule, TileCoord};
 use flux_sim::time::{FlagStream, Machine, Options, Peers, simulate};
 
 /// An all-gather + GEMM that was measured.
@@ -56,8 +56,13 @@ fn rows() -> Vec<Row> {
         fused_ms,
     };
     let pp = |columns, sizes| ping_pong(columns).order(groups(sizes));
-    let sliced =
-        |columns, rows, slices| ping_pong(columns).tail(rows, slices).order(Order::TailLast(rows));
+    let sliced = |columns, rows, slices| {
+        ping_pong(columns).tail(rows, slices).order(Order::Arrival(Arrival {
+            chunk: 0,
+            tail: rows,
+            pace: 0,
+        }))
+    };
     vec![
         row(8192, 24576, 8, pp(176, &[8]), Own, 6.076),
         row(4096, 24576, 8, pp(176, &[4, 4, 8]), Own, 3.032),

@@ -3,7 +3,7 @@
 use crate::kernels::{cooperative, kernel, launch, library, ping_pong, program};
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
-use flux_ir::{Order, Program};
+use flux_ir::{Arrival, Order, Program};
 use flux_sim::time::{Error, Fold, Machine, Options, Symmetry, simulate};
 
 /// Simulates folded and in full; gives the classes.
@@ -80,7 +80,11 @@ fn every_order_and_chunk_predicts_the_same_folded_and_in_full() {
 fn sliced_tails_predict_the_same_folded_and_in_full() {
     let machine = Machine::find("h200-pcie").expect("a machine");
     for (rows, slices, chunk) in [(128, 4, None), (64, 2, Some(64)), (1000, 3, Some(100))] {
-        let mut schedule = ping_pong(128).tail(rows, slices).order(Order::TailLast(rows));
+        let mut schedule = ping_pong(128).tail(rows, slices).order(Order::Arrival(Arrival {
+            chunk: 0,
+            tail: rows,
+            pace: 0,
+        }));
         if let Some(rows) = chunk {
             schedule = schedule.chunk_rows(rows);
         }

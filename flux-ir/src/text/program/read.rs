@@ -4,7 +4,7 @@ use super::super::cursor::{Cursor, DEPTH, Parsed, binary, unary};
 use super::super::lex::Token;
 use crate::arena::{Arena, Handle};
 use crate::diagnostic::Diagnostics;
-use crate::order::{CustomOrder, Order};
+use crate::order::{Arrival, CustomOrder, Order};
 use crate::program::{
     Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, SignalArray, Sym,
     Table, ValueEntry, ValueId, ValueOp, Var, VarId,
@@ -190,16 +190,30 @@ impl Reader {
         Ok(())
     }
 
+    /// Numbers in parentheses.
+    fn numbers<const N: usize>(&mut self) -> Parsed<[u32; N]> {
+        let mut numbers = [0; N];
+        self.cursor.punct("(")?;
+        for (index, number) in numbers.iter_mut().enumerate() {
+            if index > 0 {
+                self.cursor.punct(",")?;
+            }
+            *number = self.cursor.u32()?;
+        }
+        self.cursor.punct(")")?;
+        Ok(numbers)
+    }
+
     fn order(&mut self) -> Parsed<Order> {
         let position = self.cursor.position();
         let word = self.cursor.plain_name("a tile order")?;
-        for of_rows in [Order::Grouped, Order::TailLast] {
-            if word == of_rows(0).name() {
-                self.cursor.punct("(")?;
-                let rows = self.cursor.u32()?;
-                self.cursor.punct(")")?;
-                return Ok(of_rows(rows));
+        match word.as_str() {
+            "grouped" => return Ok(Order::Grouped(self.numbers::<1>()?[0])),
+            "arrival" => {
+                let [chunk, tail, pace] = self.numbers()?;
+                return Ok(Order::Arrival(Arrival { chunk, tail, pace }));
             }
+            _ => {}
         }
         if word == "custom" {
             self.cursor.punct("(")?;
