@@ -100,7 +100,7 @@ impl fmt::Display for Choice {
         if let Some(Tail { rows, slices }) = self.tail {
             write!(f, ",tail={rows}/{slices}")?;
         }
-        self.order.as_ref().map_or(Ok(()), |order| write!(f, ",order={order}"))
+        self.order.as_ref().map_or(Ok(()), |order| write!(f, ",order={}", order.name()))
     }
 }
 
