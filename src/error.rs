@@ -231,6 +231,19 @@ pub enum Error {
         /// The limit, in milliseconds.
         limit_ms: u64,
     },
+    /// A peer's launch that gave up, and let go what it was to send.
+    #[error(
+        "rank {rank}: peer {peer} gave up a launch of `{kernel}` in which this rank took part, whose outputs \
+         are not to be used; the peer's own error says what it waited for"
+    )]
+    PeerGaveUp {
+        /// This rank.
+        rank: u32,
+        /// The kernel.
+        kernel: String,
+        /// The peer.
+        peer: u32,
+    },
     /// A kernel after one of its launches failed.
     #[error(
         "`{kernel}` cannot be launched again after a failed launch: load it anew on every rank"

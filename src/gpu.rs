@@ -11,6 +11,7 @@
 mod arguments;
 mod arrival;
 mod choose;
+mod departure;
 mod feed;
 mod inbound;
 mod instance;
@@ -35,6 +36,9 @@ use watch::Watch;
 /// Multiprocessors kept back for copies within the device.
 const COPY_SMS: u32 = 4;
 
+/// How often a rank that waits looks for launches that have given up.
+const RESCUE_INTERVAL: Duration = Duration::from_millis(200);
+
 /// No queue of finite work lasts this long: every wait in a kernel has its own, shorter limit.
 const SYNCHRONIZE_LIMIT: Duration = Duration::from_secs(3600);
 
@@ -49,6 +53,8 @@ struct Inner {
     device: Arc<Device>,
     lanes: Vec<Lane>,
     passive: Option<Passive>,
+    /// Ends what other streams wait for in vain.
+    rescue: Stream,
     /// Loaded machine code, by the address of its PTX.
     modules: Mutex<HashMap<usize, Arc<Module>>>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
@@ -68,8 +74,6 @@ pub(crate) struct Passive {
     copies: Stream,
     /// What they signal.
     words: Stream,
-    /// Ends what the others wait for in vain.
-    rescue: Stream,
 }
 
 /// The streams of one rank, and what reports its stalls.
@@ -125,8 +129,8 @@ fn hopper(ordinal: u32) -> Result<Arc<Device>, Error> {
 impl Gpu {
     pub(crate) fn open(ordinal: u32, ranks: u32) -> Result<Gpu, Error> {
         let device = hopper(ordinal)?;
-        device.require_connections(2 * ranks)?;
-        let apart = device.require_connections(3 * ranks).is_ok();
+        device.require_connections(2 * ranks + 1)?;
+        let apart = device.require_connections(3 * ranks + 1).is_ok();
         Gpu::new(device, ranks, apart, None)
     }
 
@@ -135,9 +139,8 @@ impl Gpu {
         let device = hopper(ordinal)?;
         // The rank's streams and the peers'.
         device.require_connections(6)?;
-        let stream = || Stream::new(&device);
-        let (copies, words, rescue) = (stream()?, stream()?, stream()?);
-        Gpu::new(device, 1, true, Some(Passive { peers, copies, words, rescue }))
+        let (copies, words) = (Stream::new(&device)?, Stream::new(&device)?);
+        Gpu::new(device, 1, true, Some(Passive { peers, copies, words }))
     }
 
     /// Signals have a stream of their own where they stand `apart`.
@@ -156,10 +159,12 @@ impl Gpu {
                 Ok(Lane { main, copy, words, tick, watches: Mutex::default() })
             })
             .collect::<Result<_, Error>>()?;
+        let rescue = Stream::new(&device)?;
         let inner = Inner {
             device,
             lanes,
             passive,
+            rescue,
             modules: Mutex::default(),
             dropped: Mutex::default(),
             instances: Mutex::default(),
@@ -228,29 +233,36 @@ impl Gpu {
         self.instances().push(instance);
     }
 
-    /// Waits for everything `rank` enqueued, then says whether one of its launches stalled.
+    /// Waits for everything `rank` enqueued, then says whether one of its launches stalled, or
+    /// rests on one of a peer's that did.
     pub(crate) fn synchronize(&self, rank: u32) -> Result<(), Error> {
         let lane = self.lane(rank);
-        if let Some(passive) = self.passive() {
-            self.await_peers(lane, passive)?;
-        }
-        lane.main().synchronize(SYNCHRONIZE_LIMIT)?;
+        self.await_main(rank)?;
         lane.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
-        let watches = lane.watches();
-        let stalled = watches.iter().find_map(|watch| watch.take_stall());
-        stalled.map_or(Ok(()), Err)
+        if let Some(stalled) = lane.watches().iter().find_map(|watch| watch.take_stall()) {
+            return Err(stalled);
+        }
+        let instances = self.instances();
+        let own = || instances.iter().filter(|instance| instance.rank == rank);
+        if let Some(abandoned) = own().find_map(|instance| instance.take_abandoned()) {
+            return Err(abandoned);
+        }
+        own().for_each(|instance| instance.settle());
+        Ok(())
     }
 
-    /// Waits for the rank's stream, which waits for passive peers, who may wait for a launch that
-    /// has given up.
-    fn await_peers(&self, lane: &Lane, passive: &Passive) -> Result<(), Error> {
+    /// Waits for the rank's stream. It may wait for streams that in turn wait for a launch which
+    /// has given up; they cannot give up themselves.
+    fn await_main(&self, rank: u32) -> Result<(), Error> {
         loop {
-            match lane.main().synchronize(Duration::from_secs(1)) {
+            match self.lane(rank).main().synchronize(RESCUE_INTERVAL) {
                 Err(flux_runtime::Error::Timeout { .. }) => {}
                 ended => return Ok(ended?),
             }
-            for instance in self.instances().iter().filter(|instance| instance.has_stalled()) {
-                instance.release(&passive.rescue)?;
+            let instances = self.instances();
+            let own = instances.iter().filter(|instance| instance.rank == rank);
+            for instance in own.filter(|instance| instance.has_stalled()) {
+                instance.release(&self.inner.rescue)?;
             }
         }
     }

@@ -197,6 +197,9 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, transport = copy_engine)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, transport = copy_engine)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = ping_pong, transport = copy_engine)]
     pub fn gemm_rs(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));

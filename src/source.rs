@@ -4,6 +4,7 @@ use crate::definition::{Definition, Image};
 use crate::error::Error;
 use crate::problem;
 use flux_ir::check::{Verified, verify};
+use flux_ir::kernel::Distribution;
 use flux_ir::lower::{lower, usage};
 use flux_ir::order::OrderError;
 use flux_ir::program::{Engine, Program};
@@ -144,7 +145,7 @@ impl Member {
         let mut family = Vec::new();
         for (index, compiled) in known.iter().enumerate() {
             let Some(image) = image_for(definition, index) else { continue };
-            let Some(wanted) = matching(compiled, schedule) else { continue };
+            let Some(wanted) = matching(kernel, compiled, schedule) else { continue };
             let program = lower(kernel, compiled).map_err(rejected(definition))?;
             if image.fingerprint != fingerprint::of_program(&program) {
                 return Err(Error::StaleImage { kernel: definition.name.into() });
@@ -163,16 +164,16 @@ impl Member {
     }
 }
 
-/// How shards travel in a launch of `program`. Who scatters has copies that follow the kernel, and
-/// peers who wait for it: nothing there can be awaited first.
-pub(crate) fn transport(program: &Program, schedule: &Schedule) -> Transport {
-    if program.scatters() { Transport::CopyEngine } else { schedule.transport }
+/// Whether nothing runs beside the copies of a launch of `program`. Who scatters has copies that
+/// follow the kernel, and peers who wait for it: nothing there can be awaited first.
+pub(crate) fn copies_first(program: &Program, schedule: &Schedule) -> bool {
+    schedule.transport == Some(Transport::CopyFirst) && !program.scatters()
 }
 
 impl Member {
-    /// How shards travel in its launches.
-    pub(crate) fn transport(&self) -> Transport {
-        transport(self.verified.program(), &self.schedule)
+    /// Whether nothing runs beside the copies of its launches.
+    pub(crate) fn copies_first(&self) -> bool {
+        copies_first(self.verified.program(), &self.schedule)
     }
 }
 
@@ -203,8 +204,8 @@ fn not_compiled(definition: &Definition, schedule: Option<&Schedule>, known: &[S
         return Error::Unsupported { kernel, problem: problem.into() };
     }
     // These are read at run time: any compiled schedule serves all of them.
-    (wanted.order, wanted.chunk_rows, wanted.ctas) = (None, None, None);
-    wanted.transport = Transport::CopyEngine;
+    (wanted.order, wanted.chunk_rows, wanted.head, wanted.ctas) = (None, None, None, None);
+    wanted.transport = wanted.transport.filter(|&transport| transport != Transport::CopyFirst);
     let images = definition.images.iter();
     let list: Vec<_> = images.map(|image| format!("({})", known[image.schedule])).collect();
     let known = if list.is_empty() { "nothing".into() } else { list.join(", ") };
@@ -216,18 +217,23 @@ fn image_for(definition: &'static Definition, schedule: usize) -> Option<&'stati
 }
 
 /// `wanted` (or the compiled schedule itself) where the compiled machine code serves it: order,
-/// transport, chunks and CTAs are read at run time, also what a tail is, where the code waits for one. The
-/// rest is compiled in.
-fn matching(compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
+/// chunks and CTAs are read at run time, also what a tail is, where the code waits for one, and how
+/// a gathered tensor travels. The rest is compiled in.
+fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
     let Some(wanted) = wanted else { return Some(compiled.clone()) };
+    let scatters = kernel.params.handles().any(|param| {
+        kernel.tensor(param).is_some_and(|(found, ..)| found == Distribution::Scattered)
+    });
+    let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);
     let serves = compiled.target == wanted.target
         && compiled.tile == wanted.tile
         && compiled.stages == wanted.stages
         && compiled.consumers == wanted.consumers
-        && compiled.tail.is_some() == wanted.tail.is_some()
+        && (scatters || compiled.tail.is_some() == wanted.tail.is_some())
         && compiled.split_k == wanted.split_k
         && compiled.balance == wanted.balance
-        && compiled.cache == wanted.cache;
+        && compiled.cache == wanted.cache
+        && (!scatters || stages(compiled) == stages(wanted));
     serves.then(|| wanted.clone())
 }
 
@@ -254,6 +260,7 @@ fn counts(schedule: &Schedule) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::new();
     let counts = [
         ("chunk_rows", schedule.chunk_rows),
+        ("head", schedule.head.map(|head| head.rows.min(head.copies))),
         ("tail", schedule.tail.map(|tail| tail.rows.min(tail.slices))),
         ("ctas", schedule.ctas),
     ];
@@ -272,11 +279,31 @@ mod tests {
 
     #[test]
     fn code_of_a_sliced_tail_serves_every_tail_and_nothing_else() {
+        let kernel = crate::kernels::ag_gemm::definition().kernel().unwrap();
+        let serves = |compiled: &Schedule, wanted: Schedule| {
+            matching(&kernel, compiled, Some(&wanted)).is_some()
+        };
         let whole = Schedule::sm_90a();
-        assert!(matching(&whole, Some(&whole.clone().chunk_rows(100).ctas(7))).is_some());
-        assert!(matching(&whole, Some(&whole.clone().tail(256, 4))).is_none());
+        assert!(serves(&whole, whole.clone().chunk_rows(100).ctas(7)));
+        assert!(serves(&whole, whole.clone().transport(Transport::CopyFirst)));
+        assert!(!serves(&whole, whole.clone().tail(256, 4)));
         let sliced = whole.clone().chunk_rows(640).tail(384, 4);
-        assert!(matching(&sliced, Some(&sliced.clone().chunk_rows(100).tail(7, 3))).is_some());
-        assert!(matching(&sliced, Some(&whole)).is_none());
+        assert!(serves(&sliced, sliced.clone().chunk_rows(100).tail(7, 3)));
+        assert!(!serves(&sliced, whole));
+    }
+
+    #[test]
+    fn code_that_stores_into_peers_memory_does_not_serve_copy_engines() {
+        let kernel = crate::kernels::gemm_rs::definition().kernel().unwrap();
+        let put = Schedule::sm_90a();
+        let sent = put.clone().transport(Transport::CopyEngine);
+        for (compiled, wanted) in [(&put, &sent), (&sent, &put)] {
+            assert!(matching(&kernel, compiled, Some(wanted)).is_none());
+            assert!(matching(&kernel, compiled, Some(compiled)).is_some());
+        }
+        assert!(matching(&kernel, &put, Some(&put.clone().transport(Transport::Put))).is_some());
+        assert!(
+            matching(&kernel, &sent, Some(&sent.clone().head(512, 4).chunk_rows(256))).is_some()
+        );
     }
 }

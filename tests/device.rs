@@ -17,7 +17,7 @@ use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};
 use flux::prelude::*;
 use flux::runtime::{DeviceBuffer, Stream};
-use flux::{Error, Order, TileCoord};
+use flux::{Error, Order, Schedule, TileCoord, Transport};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -84,6 +84,8 @@ mod kernels {
     }
 
     #[kernel]
+    #[schedule(sm_90a)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, transport = copy_engine, head = (128, 2), tail = (200, 2))]
     pub fn rs_bf16(
         a: &Global<bf16>,
         b: &Global<bf16>,
@@ -98,6 +100,7 @@ mod kernels {
 
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
+    #[schedule(sm_90a, transport = copy_engine, chunk_rows = 150)]
     pub fn rs_f16(a: &Global<f16>, b: &Global<f16>, bias: &Global<f32>, c: &mut Scattered<f16>) {
         for tile in c.tiles() {
             let sum = c.reduce(tile, gemm(a, b.t(), tile));
@@ -159,15 +162,22 @@ macro_rules! load {
             Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
         }
     };
-    ($kernel:ident, tail) => {
+    ($kernel:ident, $which:expr) => {
         |rank| {
             let schedules = (kernels::$kernel::definition().schedules)();
-            let sliced = schedules.iter().find(|schedule| schedule.tail.is_some());
-            let sliced = sliced.expect("a member of the family slices its tail");
-            let kernel = kernels::$kernel::load_with(rank, sliced)?;
+            let schedule = schedules.iter().find($which).expect("the family has such a member");
+            let kernel = kernels::$kernel::load_with(rank, schedule)?;
             Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
         }
     };
+}
+
+fn sliced(schedule: &&Schedule) -> bool {
+    schedule.tail.is_some()
+}
+
+fn sent(schedule: &&Schedule) -> bool {
+    schedule.transport == Some(Transport::CopyEngine)
 }
 
 fn main() -> ExitCode {
@@ -191,15 +201,23 @@ fn main() -> ExitCode {
         );
         add(
             format!("sliced_bf16_odd_exact_{world}"),
-            Box::new(move || exact_gathers(world, load!(ag_relu_bf16, tail))),
+            Box::new(move || exact_gathers(world, load!(ag_relu_bf16, sliced))),
         );
         add(
             format!("sliced_f16_odd_exact_{world}"),
-            Box::new(move || exact_gathers(world, load!(ag_relu_f16, tail))),
+            Box::new(move || exact_gathers(world, load!(ag_relu_f16, sliced))),
         );
         add(
             format!("scatter_bf16_odd_exact_{world}"),
             Box::new(move || exact_scatters(world, load!(rs_bf16))),
+        );
+        add(
+            format!("sent_bf16_odd_exact_{world}"),
+            Box::new(move || exact_scatters(world, load!(rs_bf16, sent))),
+        );
+        add(
+            format!("sent_f16_odd_exact_{world}"),
+            Box::new(move || exact_scatters(world, load!(rs_f16, sent))),
         );
         add(
             format!("scatter_f16_odd_exact_{world}"),
@@ -228,6 +246,7 @@ fn main() -> ExitCode {
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
     add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
+    add("copies_behind_a_launch_that_gave_up_are_let_go".into(), Box::new(abandoned_copies));
     trials.extend(language_device::trials(missing.is_some()));
     trials.extend(bad_device::trials(missing.is_some()));
     trials.extend(passive_device::trials(missing.is_some()));
@@ -539,4 +558,39 @@ fn missing_rank() -> Result<(), Failed> {
         }
         other => Err(format!("expected a stall of rank 0, found {other:?}").into()),
     }
+}
+
+/// Rank 1 owns no row and so waits for no contribution: in its third launch it finds that rank 0
+/// never launched at all, gives up, and leaves its copy stream waiting for tiles.
+fn abandoned_copies() -> Result<(), Failed> {
+    let world = world(2)?.with_limit(Duration::from_millis(300));
+    let (m, n, k) = (1, 264, 128);
+    let begun = Instant::now();
+    let ends = world.run(|rank| {
+        let (a, b) = (rank.zeros::<f16>(m, k)?, rank.zeros::<f16>(n, k)?);
+        let bias = rank.zeros::<f32>(1, n)?;
+        let mut c = rank.zeros::<f16>(rank.own_rows(m), n)?;
+        let launch = load!(rs_f16, sent) as Load<f16>;
+        let launch = launch(rank)?;
+        // All ranks prepare the shape together; then rank 0 stands still.
+        let launches = if rank.index() == 0 { 1 } else { 4 };
+        for _ in 0..launches {
+            launch(&a, &b, &bias, &mut c)?;
+        }
+        Ok(rank.synchronize().map_err(|error| error.to_string()))
+    })?;
+    let took = begun.elapsed();
+    let [first, second] = ends.as_slice() else { return Err("two ranks end".into()) };
+    let stalled = second.as_ref().expect_err("rank 1 waits in vain");
+    if !stalled.contains("signal free[0]") {
+        return Err(format!("expected a wait for `free[0]`, found: {stalled}").into());
+    }
+    if took > Duration::from_secs(5) {
+        return Err(format!("the copies were let go after {took:?}").into());
+    }
+    // Rank 0's one launch had ended; whether it is told depends on whether it looked before.
+    if let Err(error) = first {
+        return Err(format!("rank 0 took no part: {error}").into());
+    }
+    Ok(())
 }

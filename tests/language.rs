@@ -2,7 +2,7 @@
 //! the text form says, and they load.
 
 use flux::prelude::*;
-use flux::{Consumers, Kernel, Shape, TileShape};
+use flux::{Consumers, Kernel, Shape, TileShape, Transport};
 
 #[flux::kernel]
 #[schedule(host, tile = (32, 32, 32))]
@@ -42,7 +42,7 @@ fn snake(step: u32, grid: &Grid, _rank: u32, _world: u32) -> TileCoord {
 #[flux::kernel]
 #[schedule(host, order = |step, grid, _, _| TileCoord { m: step % grid.rows, n: step / grid.rows })]
 #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, consumers = ping_pong, order = grouped(8),
-           transport = copy_engine, chunk_rows = 512, ctas = 64)]
+           transport = put, chunk_rows = 512, ctas = 64)]
 fn orders(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
     for tile in c.tiles() {
         c.add(tile, gemm(a, b.t(), tile).map(relu));
@@ -184,6 +184,7 @@ fn schedules_keep_their_order_and_every_choice() {
         .stages(6)
         .consumers(Consumers::PingPong)
         .order(Order::Grouped(8))
+        .transport(Transport::Put)
         .chunk_rows(512)
         .ctas(64);
     assert_eq!(schedules[2], expected);

@@ -5,7 +5,7 @@ pub mod epilogues;
 pub use flux_runtime::blas::Layout;
 
 use flux::__private::{Arg, Loaded};
-use flux::{Definition, Error, Order, Rank, Schedule, Tail, Tensor};
+use flux::{Definition, Departure, Error, Head, Order, Rank, Schedule, Tail, Tensor};
 use half::{bf16, f16};
 use std::fmt;
 use std::str::FromStr;
@@ -82,6 +82,8 @@ pub struct Choice {
     pub schedule: Option<usize>,
     /// Rows of a communication chunk.
     pub chunk_rows: Option<u32>,
+    /// How the first rows of a scattered output travel.
+    pub head: Option<Head>,
     /// What the last rows are sliced into, where the schedule has a tail.
     pub tail: Option<Tail>,
     /// The order of tiles.
@@ -97,6 +99,9 @@ impl fmt::Display for Choice {
         if let Some(rows) = self.chunk_rows {
             write!(f, ",chunk={rows}")?;
         }
+        if let Some(Head { rows, copies }) = self.head {
+            write!(f, ",head={rows}/{copies}")?;
+        }
         if let Some(Tail { rows, slices }) = self.tail {
             write!(f, ",tail={rows}/{slices}")?;
         }
@@ -107,7 +112,7 @@ impl fmt::Display for Choice {
 impl FromStr for Choice {
     type Err = String;
 
-    /// `SCHEDULE[,chunk=ROWS][,tail=ROWS/SLICES][,order=NAME]`.
+    /// `SCHEDULE[,chunk=ROWS][,head=ROWS/COPIES][,tail=ROWS/SLICES][,order=NAME]`.
     fn from_str(text: &str) -> Result<Choice, String> {
         let mut parts = text.split(',');
         let number = |text: &str| match text.parse::<u32>() {
@@ -121,16 +126,25 @@ impl FromStr for Choice {
         for part in parts {
             match part.split_once('=') {
                 Some(("chunk", rows)) => choice.chunk_rows = Some(number(rows)?),
+                Some(("head", head)) => {
+                    let (rows, copies) = head.split_once('/').ok_or("expected head=ROWS/COPIES")?;
+                    choice.head = Some(Head { rows: number(rows)?, copies: number(copies)? });
+                }
                 Some(("tail", tail)) => {
                     let (rows, slices) = tail.split_once('/').ok_or("expected tail=ROWS/SLICES")?;
                     choice.tail = Some(Tail { rows: number(rows)?, slices: number(slices)? });
+                }
+                Some(("departure", of)) => {
+                    let (rows, shards) = of.split_once('/').ok_or("expected ROWS/SHARDS")?;
+                    let (rows, shards) = (number(rows)?, number(shards)?);
+                    choice.order = Some(Order::Departure(Departure { rows, shards }));
                 }
                 Some(("order", name)) => {
                     let order = Order::built_in(name);
                     choice.order = Some(order.ok_or_else(|| format!("no order `{name}`"))?);
                 }
                 _ => {
-                    return Err(format!("expected chunk=, tail= or order=, found `{part}`"));
+                    return Err(format!("expected chunk=, head=, tail= or order=, found `{part}`"));
                 }
             }
         }
@@ -154,6 +168,7 @@ impl Choice {
             return Err(Error::Unsupported { kernel: definition.name.into(), problem });
         };
         schedule.chunk_rows = self.chunk_rows.or(schedule.chunk_rows);
+        schedule.head = self.head.or(schedule.head);
         schedule.tail = self.tail.or(schedule.tail);
         schedule.order = self.order.clone().or(schedule.order);
         Ok(Some(schedule))

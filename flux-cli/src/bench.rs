@@ -116,8 +116,8 @@ pub(crate) struct Fused {
     /// Rows of a communication chunk.
     #[arg(long)]
     chunk_rows: Option<u32>,
-    /// A further way to run an all-gather's kernel, measured in the same rotation; may be repeated.
-    #[arg(long = "plan", value_name = "SCHEDULE[,chunk=R][,tail=R/S][,order=NAME]")]
+    /// A further way to run the kernel, measured in the same rotation; may be repeated.
+    #[arg(long = "plan", value_name = "SCHEDULE[,chunk=R][,head=R/C][,tail=R/S][,order=NAME]")]
     plans: Vec<Choice>,
     /// In place of a measurement, writes when each tile of one launch of the first shape waited,
     /// computed and stored, as `flux trace` reads it; `-` is standard output.
@@ -381,7 +381,7 @@ fn fused(kind: Kind, options: &Fused) -> Result<String, Box<dyn Error>> {
     let (world, rounds, rest, command) = (options.world, how.rounds(), how.rest(), command());
     let (schedule, chunk_rows) = (options.schedule, options.chunk_rows);
     let choice = Choice { schedule, chunk_rows, ..Choice::default() };
-    let plans = if kind == Kind::Gather { options.plans.clone() } else { Vec::new() };
+    let plans = options.plans.clone();
     let overlap =
         OverlapOptions { command, kind, world, peers, shapes, choice, plans, rounds, rest };
     if let Some(path) = &options.record {

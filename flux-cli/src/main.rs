@@ -15,7 +15,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use flux_ir::check::Element;
 use flux_ir::eval::Launch;
-use flux_ir::{Shape, Tail};
+use flux_ir::{Departure, Head, Shape, Tail};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -157,8 +157,16 @@ struct Sim {
     /// Rows that are sent, and waited for, together, in place of the schedule's own.
     #[arg(long, value_name = "ROWS")]
     chunk_rows: Option<u32>,
-    /// Rows at the end of the last shard that travel in slices of the reduction, and how many
-    /// slices, in place of the schedule's own.
+    /// Rows of a scattered output that are sent first, and the number of copies they go in, in place
+    /// of the schedule's own.
+    #[arg(long, value_name = "ROWS,COPIES", value_parser = sim::head)]
+    head: Option<Head>,
+    /// Rows that are walked together where contributions leave and arrive in small chunks, and
+    /// shards that are between.
+    #[arg(long, value_name = "ROWS,SHARDS", value_parser = sim::departure)]
+    departure: Option<Departure>,
+    /// Rows at the end of the last shard that travel in slices, and how many slices, in place of
+    /// the schedule's own.
     #[arg(long, value_name = "ROWS,SLICES", value_parser = sim::tail)]
     tail: Option<Tail>,
     /// Consecutive launches; the last is reported.

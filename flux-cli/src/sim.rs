@@ -7,7 +7,7 @@ use flux_ir::check::verify;
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Engine;
-use flux_ir::{Program, Tail};
+use flux_ir::{Departure, Head, Order, Program, Tail};
 use flux_sim::time::{
     Machine, Options, Peers, Recording, Report, Summary, Symmetry, chrome_trace, draw, simulate,
 };
@@ -98,6 +98,12 @@ impl Candidate {
                 if let Some(Tail { rows, slices }) = options.tail {
                     schedule = schedule.tail(rows, slices);
                 }
+                if let Some(Head { rows, copies }) = options.head {
+                    schedule = schedule.head(rows, copies);
+                }
+                if let Some(departure) = options.departure {
+                    schedule = schedule.order(Order::Departure(departure));
+                }
                 let program = lower(&kernel, &schedule).map_err(|found| source.located(&found))?;
                 (schedule.to_string(), program, schedule.ctas)
             }
@@ -111,12 +117,28 @@ impl Candidate {
     }
 }
 
-/// Two numbers with a comma between: rows, and slices.
+/// Rows, and slices.
 pub(crate) fn tail(text: &str) -> Result<Tail, String> {
-    let parse = |number: &str| number.trim().parse::<u32>().ok().filter(|number| *number > 0);
-    let both = text.split_once(',').and_then(|(a, b)| Some((parse(a)?, parse(b)?)));
-    let (rows, slices) = both.ok_or("expected ROWS,SLICES, as 256,4")?;
+    let (rows, slices) = pair(text).ok_or("expected ROWS,SLICES, as 256,4")?;
     Ok(Tail { rows, slices })
+}
+
+/// Rows, and copies.
+pub(crate) fn head(text: &str) -> Result<Head, String> {
+    let (rows, copies) = pair(text).ok_or("expected ROWS,COPIES, as 256,2")?;
+    Ok(Head { rows, copies })
+}
+
+/// Rows, and shards that are walked together.
+pub(crate) fn departure(text: &str) -> Result<Departure, String> {
+    let (rows, shards) = pair(text).ok_or("expected ROWS,SHARDS, as 256,1")?;
+    Ok(Departure { rows, shards })
+}
+
+/// Two numbers with a comma between.
+fn pair(text: &str) -> Option<(u32, u32)> {
+    let parse = |number: &str| number.trim().parse::<u32>().ok().filter(|number| *number > 0);
+    text.split_once(',').and_then(|(a, b)| Some((parse(a)?, parse(b)?)))
 }
 
 /// The launch: a grid of what the machine has, and no more CTAs than tiles.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use flux_ir::{Balance, Cache, Consumers, Schedule};
+use flux_ir::{Balance, Cache, Consumers, Schedule, Transport};
 use support::kernels::{self, GATHER, PLAIN, SCATTER, SWIGLU};
 
 /// The schedules that kernels are given by default.
@@ -22,6 +22,18 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             base.tile(128, 112, 64).stages(6).tail(256, 4),
             ping_pong.clone().tile(128, 192, 64),
             ping_pong.tile(128, 176, 64).tail(384, 4),
+        ];
+    }
+    if kernel == SCATTER {
+        let sent = |schedule: &Schedule| schedule.clone().transport(Transport::CopyEngine);
+        return vec![
+            base.clone(),
+            base.clone().tile(128, 128, 64),
+            ping_pong.clone().tile(128, 128, 64),
+            sent(&base),
+            sent(&ping_pong.clone().tile(128, 176, 64).stages(5)),
+            sent(&ping_pong.clone().tile(128, 112, 64).stages(6)),
+            sent(&ping_pong.tile(64, 192, 64).stages(6)),
         ];
     }
     vec![

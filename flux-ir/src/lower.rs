@@ -9,8 +9,9 @@
 //! | `values::build` | buffers | the epilogue's dataflow |
 //! | `gather::place` | shards | workspace, chunk map and the agent that pushes shards |
 //! | `scatter::place` | shards | workspace and signals of contributions |
-//! | `tiles::order` | chunk map | the tile table |
+//! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
+//! | `Staged::drain` | chunk map | the agent that sends contributions |
 
 mod build;
 mod gather;
@@ -21,10 +22,10 @@ mod tiles;
 pub mod usage;
 mod values;
 
-use crate::diagnostic::Diagnostics;
-use crate::kernel::Kernel;
+use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
+use crate::kernel::{Distribution, Kernel, Param, ParamId};
 use crate::program::Program;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Transport};
 use build::Builder;
 
 /// Lowers `kernel` under `schedule`, for any M, N, K ≥ 1 and any world.
@@ -33,12 +34,54 @@ use build::Builder;
 /// Every rule the kernel breaks. Whether the schedule fits its target is the checker's to say.
 pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostics> {
     let usage = usage::infer(kernel)?;
+    transport(kernel, schedule)?;
     let mut builder = Builder::new(kernel, schedule, &usage);
     let tensors = tensors::declare(&mut builder);
     let values = values::build(&mut builder, &tensors);
     let gathers = gather::place(&mut builder, &tensors);
     let scatter = scatter::place(&mut builder, &tensors);
-    let table = tiles::order(&mut builder, &tensors, &gathers);
+    let table = tiles::order(&mut builder, &tensors, &gathers, scatter.as_ref());
     gemm::build(&mut builder, &tensors, &values, &gathers, scatter.as_ref(), table);
+    if let Some((scatter, staged)) = scatter.as_ref().zip(scatter.as_ref().and_then(|s| s.staged)) {
+        let drain = staged.drain(&mut builder, &tensors, scatter);
+        builder.program.agents.push(drain);
+    }
     Ok(builder.finish())
+}
+
+/// Whether bytes can move as the schedule wants it.
+fn transport(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
+    let find = |wanted: Distribution| {
+        kernel.params.iter().find(|(id, _)| {
+            kernel.tensor(*id).is_some_and(|(distribution, ..)| distribution == wanted)
+        })
+    };
+    let (gathered, scattered) = (find(Distribution::Gathered), find(Distribution::Scattered));
+    let refuse = |(_, param): (ParamId, &Param), message: String, help: &str| {
+        Err(Diagnostic::new(Rule::Schedule, param.span, message).help(help).into())
+    };
+    match (schedule.transport, gathered, scattered) {
+        (Some(Transport::Put), Some(param), _) => {
+            let message = format!(
+                "expected `transport = copy_engine` for the gathered `{}`, found put",
+                param.1.name
+            );
+            refuse(param, message, "leave `transport` out: copy engines gather")
+        }
+        (Some(Transport::CopyFirst), None, Some(param)) => {
+            let message = format!(
+                "expected `transport = put` or `copy_engine` for the scattered `{}`, found copy_first",
+                param.1.name
+            );
+            refuse(param, message, "leave `transport` out: contributions follow the product")
+        }
+        (Some(Transport::CopyEngine), Some(_), Some(param)) => {
+            let message = format!(
+                "expected contributions to `{}` to be put, as the kernel also gathers",
+                param.1.name
+            );
+            refuse(param, message, "leave `transport` out: copy engines gather, tiles are put")
+        }
+        _ => Ok(()),
+    }
 }

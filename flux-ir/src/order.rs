@@ -30,6 +30,8 @@ pub enum Order {
     Arrival(Arrival),
     /// The next rank's shard first, then around the ring, own tiles last.
     NextRankFirst,
+    /// As [`Order::NextRankFirst`], cut as chunks leave and arrive.
+    Departure(Departure),
     /// Shard `rank ^ h` at step `h`: at any step the ranks exchange in pairs.
     Xor,
     /// The ranks of the own half of the world (one NUMA node), then those of the other.
@@ -49,6 +51,17 @@ pub struct Arrival {
     /// Rows that arrive while a hundred are multiplied. What is there when a group begins belongs
     /// to it, so that the other operand is streamed fewer times; at 0 each chunk is a group.
     pub pace: u32,
+}
+
+/// How what leaves is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Departure {
+    /// Rows that are walked together, column by column, where chunks are small: in the shards that
+    /// are sent first and last, and in the own one, whose rows are added up as they arrive.
+    pub rows: u32,
+    /// Shards between them that are walked together, so that the other operand is streamed fewer
+    /// times.
+    pub shards: u32,
 }
 
 /// A user's order with its name.
@@ -100,13 +113,14 @@ pub enum OrderError {
 
 impl Order {
     /// Every built-in order with its default parameter.
-    pub const BUILT_IN: [Order; 8] = [
+    pub const BUILT_IN: [Order; 9] = [
         Order::RowMajor,
         Order::ColumnMajor,
         Order::Grouped(16),
         Order::OwnShardFirst,
         Order::Arrival(Arrival { chunk: 0, tail: 0, pace: 200 }),
         Order::NextRankFirst,
+        Order::Departure(Departure { rows: 256, shards: 1 }),
         Order::Xor,
         Order::TwoNuma,
     ];
@@ -134,6 +148,7 @@ impl Order {
             Order::OwnShardFirst => "own_shard_first",
             Order::Arrival(_) => "arrival",
             Order::NextRankFirst => "next_rank_first",
+            Order::Departure(_) => "departure",
             Order::Xor => "xor",
             Order::TwoNuma => "two_numa",
             Order::Custom(custom) => &custom.name,
@@ -153,6 +168,7 @@ impl Order {
             Order::OwnShardFirst => by_shards(grid, &own_first(ranks)),
             Order::Arrival(arrival) => arrival.groups(grid, ranks),
             Order::NextRankFirst => by_shards(grid, &next_first(ranks)),
+            Order::Departure(departure) => departure.groups(grid, ranks),
             Order::Xor => by_shards(grid, &xor(grid, ranks)),
             Order::TwoNuma => by_shards(grid, &two_numa(grid, ranks)),
             Order::Custom(custom) => return custom.table(grid, ranks),
@@ -188,6 +204,7 @@ impl PartialEq for Order {
         match (self, other) {
             (Order::Grouped(a), Order::Grouped(b)) => a == b,
             (Order::Arrival(a), Order::Arrival(b)) => a == b,
+            (Order::Departure(a), Order::Departure(b)) => a == b,
             _ => {
                 std::mem::discriminant(self) == std::mem::discriminant(other)
                     && self.name() == other.name()
@@ -210,6 +227,9 @@ impl fmt::Display for Order {
             Order::Grouped(rows) => write!(f, "grouped({rows})"),
             Order::Arrival(Arrival { chunk, tail, pace }) => {
                 write!(f, "arrival({chunk}, {tail}, {pace})")
+            }
+            Order::Departure(Departure { rows, shards }) => {
+                write!(f, "departure({rows}, {shards})")
             }
             Order::Custom(custom) => write!(f, "custom({})", custom.name),
             _ => f.write_str(self.name()),
@@ -330,6 +350,25 @@ fn next_first(ranks: Ranks) -> Vec<u32> {
     (1..=ranks.world).map(|hop| (ranks.rank + hop) % ranks.world).collect()
 }
 
+impl Departure {
+    fn groups(self, grid: &Grid, ranks: Ranks) -> Vec<Vec<u32>> {
+        let shards = of_shards(grid, &next_first(ranks));
+        let height = (self.rows / grid.tile_m.max(1)).clamp(1, RASTER_ROWS);
+        // The first shard, and the last two: what is sent last, and the own.
+        let tail = shards.len().saturating_sub(2).max(1).min(shards.len());
+        let ((first, between), last) = {
+            let (ahead, last) = shards.split_at(tail);
+            (ahead.split_at(1), last)
+        };
+        let cut = |shards: &[Vec<u32>]| -> Vec<Vec<u32>> {
+            shards.iter().flat_map(|rows| groups_of(rows.iter().copied(), height)).collect()
+        };
+        let join = (self.shards as usize).clamp(1, shards.len());
+        let joined = between.chunks(join).flat_map(|some| groups_of(some.concat(), RASTER_ROWS));
+        cut(first).into_iter().chain(joined).chain(cut(last)).collect()
+    }
+}
+
 fn xor(grid: &Grid, ranks: Ranks) -> Vec<u32> {
     let hops = 0..ranks.world.next_power_of_two();
     let sequence: Vec<_> = hops.map(|hop| ranks.rank ^ hop).filter(|&s| s < ranks.world).collect();
@@ -362,6 +401,12 @@ fn own_last_if_scattered(grid: &Grid, mut sequence: Vec<u32>) -> Vec<u32> {
 
 /// Tile rows in the order of the shards in `sequence`, shard by shard.
 fn by_shards(grid: &Grid, sequence: &[u32]) -> Vec<Vec<u32>> {
+    let shards = of_shards(grid, sequence);
+    shards.into_iter().flat_map(|rows| groups_of(rows, RASTER_ROWS)).collect()
+}
+
+/// The tile rows of each shard in `sequence`; those of several belong to the last of them.
+fn of_shards(grid: &Grid, sequence: &[u32]) -> Vec<Vec<u32>> {
     let mut position = vec![0; sequence.len()];
     for (index, &shard) in sequence.iter().enumerate() {
         position[shard as usize] = index;
@@ -372,7 +417,7 @@ fn by_shards(grid: &Grid, sequence: &[u32]) -> Vec<Vec<u32>> {
         let latest = (first..=last).map(|shard| position[shard as usize]).max();
         groups[latest.unwrap_or(0)].push(m);
     }
-    groups.into_iter().flat_map(|rows| groups_of(rows, RASTER_ROWS)).collect()
+    groups
 }
 
 /// Tile rows that are walked together, column by column: enough to reuse a column of the right
@@ -407,6 +452,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn departures_are_fine_at_both_ends_and_coarse_between() {
+        let (shape, tile) = (Shape { m: 64, n: 2, k: 1 }, TileShape { m: 2, n: 1, k: 1 });
+        let groups = |world, rows, shards| {
+            let grid = Grid::new(shape, tile, world, true);
+            Departure { rows, shards }.groups(&grid, Ranks { rank: 0, world })
+        };
+        let sizes = |groups: Vec<Vec<u32>>| groups.iter().map(Vec::len).collect::<Vec<_>>();
+        // Eight shards of four tile rows: 1, then 2 to 6 in pairs, then 7 and the own.
+        assert_eq!(sizes(groups(8, 4, 2)), [2, 2, 8, 8, 4, 2, 2, 2, 2]);
+        assert_eq!(groups(8, 4, 2)[0], [4, 5]);
+        assert_eq!(groups(8, 4, 2).last().unwrap(), &[2, 3]);
+        assert_eq!(sizes(groups(2, 8, 1)), [4; 8]);
+        assert_eq!(sizes(groups(1, 100, 1)), [16, 16]);
     }
 
     #[test]

@@ -98,36 +98,50 @@ impl Balance {
     }
 }
 
-/// How bytes move between ranks ahead of the tiles that need them.
+/// How bytes move between ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// Copy engines push shards into the peers' memory.
+    /// Copy engines push them into the peers' memory: shards ahead of the tiles that need them,
+    /// contributions out of memory of their own rank, where tiles leave them.
     CopyEngine,
     /// The same copies, with nothing beside them: the kernel starts when those of its rank are
-    /// through. For shapes that overlap does not pay for.
+    /// through. For shapes that overlap does not pay for. Of gathered tensors alone.
     CopyFirst,
+    /// The kernel stores them into the peers' memory. Of scattered tensors alone.
+    Put,
 }
 
 impl Transport {
     /// Every transport.
-    pub const ALL: [Transport; 2] = [Transport::CopyEngine, Transport::CopyFirst];
+    pub const ALL: [Transport; 3] = [Transport::CopyEngine, Transport::CopyFirst, Transport::Put];
 
     /// The name in schedules and in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::CopyEngine => "copy_engine",
             Transport::CopyFirst => "copy_first",
+            Transport::Put => "put",
         }
     }
 }
 
-/// How the last rows of a gathered tensor travel: in slices of the reduction, so that when the
-/// last byte is there a fraction of a tile is left to compute.
+/// How the first rows of a scattered output travel: in small copies, so that the link starts when
+/// few tiles are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Head {
+    /// Rows at the begin of the shard that is sent first.
+    pub rows: u32,
+    /// Copies.
+    pub copies: u32,
+}
+
+/// How the last rows travel, in slices: so that when the last byte is there, little is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tail {
-    /// Rows at the end of the shard that arrives last.
+    /// Rows at the end of the shard that travels last.
     pub rows: u32,
-    /// Slices of K, whole k-steps each.
+    /// Slices: of a gathered tensor along K, whole k-steps each, so that its tiles are computed as
+    /// they arrive; of a scattered output along its rows, so that sums are.
     pub slices: u32,
 }
 
@@ -153,11 +167,15 @@ pub struct Schedule {
     pub cache: Cache,
     /// The tile order; `None` takes the one that fits the kernel's distribution types.
     pub order: Option<Order>,
-    /// How shards travel.
-    pub transport: Transport,
+    /// How bytes move between ranks; `None` takes copy engines for gathered tensors and puts for
+    /// scattered ones.
+    pub transport: Option<Transport>,
     /// Rows of a communication chunk; `None` sends a shard whole.
     pub chunk_rows: Option<u32>,
-    /// How the last rows of a gathered tensor travel; `None` sends them as the others.
+    /// How the first rows of a scattered output travel, where copy engines send them; `None` sends
+    /// them as the others.
+    pub head: Option<Head>,
+    /// How the last rows travel; `None` sends them as the others.
     pub tail: Option<Tail>,
     /// CTAs of the grid; `None` takes what the device (or the rank's share of it) holds at once.
     pub ctas: Option<u32>,
@@ -176,8 +194,9 @@ impl Schedule {
             balance: Balance::Tiles,
             cache: Cache::Normal,
             order: None,
-            transport: Transport::CopyEngine,
+            transport: None,
             chunk_rows: None,
+            head: None,
             tail: None,
             ctas: None,
         }
@@ -244,9 +263,9 @@ impl Schedule {
         self
     }
 
-    /// Sets how shards travel.
+    /// Sets how bytes move between ranks.
     pub const fn transport(mut self, transport: Transport) -> Self {
-        self.transport = transport;
+        self.transport = Some(transport);
         self
     }
 
@@ -256,7 +275,13 @@ impl Schedule {
         self
     }
 
-    /// Sends the last `rows` rows of the shard that arrives last in `slices` slices of K.
+    /// Sends the first `rows` rows of the shard that is sent first in `copies` copies.
+    pub const fn head(mut self, rows: u32, copies: u32) -> Self {
+        self.head = Some(Head { rows, copies });
+        self
+    }
+
+    /// Sends the last `rows` rows of the shard that travels last in `slices` slices.
     pub const fn tail(mut self, rows: u32, slices: u32) -> Self {
         self.tail = Some(Tail { rows, slices });
         self
@@ -285,9 +310,14 @@ impl fmt::Display for Schedule {
         if let Some(order) = &self.order {
             write!(f, ", order = {order}")?;
         }
-        write!(f, ", transport = {}", self.transport.name())?;
+        if let Some(transport) = self.transport {
+            write!(f, ", transport = {}", transport.name())?;
+        }
         if let Some(rows) = self.chunk_rows {
             write!(f, ", chunk_rows = {rows}")?;
+        }
+        if let Some(Head { rows, copies }) = self.head {
+            write!(f, ", head = ({rows}, {copies})")?;
         }
         if let Some(Tail { rows, slices }) = self.tail {
             write!(f, ", tail = ({rows}, {slices})")?;

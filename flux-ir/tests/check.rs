@@ -4,8 +4,8 @@ use flux_ir::arena::Arena;
 use flux_ir::eval::Launch;
 use flux_ir::program::{AgentId, Engine, Expr, Op, Stmt, Update};
 use flux_ir::{
-    Arrival, Consumers, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target, TileCoord,
-    check, lower,
+    Arrival, Consumers, Head, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target,
+    TileCoord, Transport, check, lower,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -269,6 +269,56 @@ fn launches_are_checked_exactly() {
             assert_eq!(verified.check_launch(launch(m, n, k, 2, 1)), Ok(()), "{name}: empty");
         }
     }
+}
+
+#[test]
+fn contributions_that_copy_engines_send_pass_in_any_chunks() {
+    for name in ["gemm_rs"] {
+        let head = |rows, copies| Some(Head { rows, copies });
+        for (chunk_rows, head, tail) in [
+            (None, None, None),
+            (None, head(24, 3), tail(24, 3)),
+            (Some(1), None, tail(5, 9)),
+            (Some(20), head(10, 1), tail(1000, 4)),
+        ] {
+            for target in Target::ALL {
+                let mut schedule = match target {
+                    Target::Host => small(),
+                    Target::Sm90a => Schedule::sm_90a().tile(128, 128, 64),
+                };
+                schedule = schedule.transport(Transport::CopyEngine);
+                (schedule.chunk_rows, schedule.head, schedule.tail) = (chunk_rows, head, tail);
+                let verified = check::verify(lowered(name, &schedule))
+                    .unwrap_or_else(|e| panic!("{name}, {schedule}: {e}"));
+                if target == Target::Sm90a {
+                    continue;
+                }
+                for m in [1, 7, 17, 64, 65, 200] {
+                    for world in [1, 2, 3, 8] {
+                        for ctas in [1, 7] {
+                            let found = verified.check_launch(launch(m, 19, 5, world, ctas));
+                            let at = format!("{schedule}: m = {m}, world = {world}, ctas = {ctas}");
+                            assert_eq!(found, Ok(()), "{name}, {at}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn transports_that_a_kernel_has_not_are_refused() {
+    let refused = |name: &str, transport: Transport| {
+        let found = lower::lower(&kernel(name), &small().transport(transport));
+        found.expect_err("there is no such transport").to_string()
+    };
+    let found = refused("ag_gemm_gelu", Transport::Put);
+    assert!(found.contains("`transport = copy_engine` for the gathered `a`, found put"), "{found}");
+    let found = refused("gemm_rs", Transport::CopyFirst);
+    assert!(found.contains("for the scattered `c`, found copy_first"), "{found}");
+    let found = refused("ag_gemm_rs_gated", Transport::CopyEngine);
+    assert!(found.contains("to be put, as the kernel also gathers"), "{found}");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
 use flux_ir::{
-    Arrival, Balance, Cache, Consumers, Element, Order, Schedule, Tail, Target, Transport,
+    Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order, Schedule, Tail, Target,
+    Transport,
 };
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
@@ -265,6 +266,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         order: _,
         transport,
         chunk_rows,
+        head,
         tail,
         ctas,
     } = &syntax.schedule;
@@ -287,10 +289,11 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         Cache::Normal => quote!(Normal),
         Cache::StreamB => quote!(StreamB),
     };
-    let transport = match transport {
-        Transport::CopyEngine => quote!(CopyEngine),
-        Transport::CopyFirst => quote!(CopyFirst),
-    };
+    let transport = transport.map(|transport| match transport {
+        Transport::CopyEngine => quote!(.transport(::flux::Transport::CopyEngine)),
+        Transport::CopyFirst => quote!(.transport(::flux::Transport::CopyFirst)),
+        Transport::Put => quote!(.transport(::flux::Transport::Put)),
+    });
     let order = match &syntax.order {
         OrderSyntax::Default => None,
         OrderSyntax::BuiltIn(order) => built_in(order),
@@ -300,6 +303,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     };
     let order = order.map(|order| quote!(.order(#order)));
     let chunk_rows = chunk_rows.map(|rows| quote!(.chunk_rows(#rows)));
+    let head = head.map(|Head { rows, copies }| quote!(.head(#rows, #copies)));
     let tail = tail.map(|Tail { rows, slices }| quote!(.tail(#rows, #slices)));
     let ctas = ctas.map(|ctas| quote!(.ctas(#ctas)));
     quote! {
@@ -310,9 +314,10 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             .split_k(#split_k)
             .balance(::flux::Balance::#balance)
             .cache(::flux::Cache::#cache)
-            .transport(::flux::Transport::#transport)
+            #transport
             #order
             #chunk_rows
+            #head
             #tail
             #ctas
     }
@@ -328,6 +333,9 @@ fn built_in(order: &Order) -> Option<TokenStream> {
             quote!(Arrival(::flux::Arrival { chunk: #chunk, tail: #tail, pace: #pace }))
         }
         Order::NextRankFirst => quote!(NextRankFirst),
+        Order::Departure(Departure { rows, shards }) => {
+            quote!(Departure(::flux::Departure { rows: #rows, shards: #shards }))
+        }
         Order::Xor => quote!(Xor),
         Order::TwoNuma => quote!(TwoNuma),
         // Written as the user wrote it, in `OrderSyntax::Custom`.

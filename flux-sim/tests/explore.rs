@@ -6,7 +6,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{Schedule, Shape};
+use flux_ir::{Schedule, Shape, Target, Transport};
 use flux_sim::explore::{Difference, ExploreError, Limits, Outcome, Reduction, equivalent, run};
 
 /// The kernels of `flux-ir`'s file tests: one of each distribution.
@@ -61,6 +61,34 @@ fn shipped_kernels_for_the_device_are_sound_in_every_interleaving() {
             let outcome = run(&program, launch, EPOCHS, &Limits::default());
             let outcome = outcome.unwrap_or_else(|e| panic!("{name} {launch:?}: {e}"));
             assert!(outcome.is_sound(), "{name} {launch:?}: {outcome:?}");
+        }
+    }
+}
+
+/// Copy engines that wait for tiles, of shards in whole tile rows and across them, in several plans.
+#[test]
+fn contributions_that_copy_engines_send_are_sound_in_every_interleaving() {
+    let (_, text) =
+        KERNELS.into_iter().find(|(name, _)| *name == "gemm_rs").expect("it is shipped");
+    let kernel: Kernel = text.parse().expect("a kernel");
+    for target in Target::ALL {
+        let sent = match target {
+            Target::Host => Schedule::host().tile(2, 2, 1),
+            Target::Sm90a => Schedule::sm_90a().tile(128, 96, 64),
+        };
+        let tile = sent.tile;
+        let sent = sent.transport(Transport::CopyEngine);
+        let cut = sent.clone().head(tile.m, 1).chunk_rows(tile.m).tail(2 * tile.m, 2);
+        for schedule in [sent, cut] {
+            let program = lower(&kernel, &schedule).expect("a Program");
+            for (world, rows) in [(1, 2), (2, 1), (2, 4), (2, 5), (2, 8), (3, 6), (3, 4)] {
+                let shape = Shape { m: rows * tile.m / 2, n: tile.n + 1, k: tile.k };
+                let launch = Launch { shape, world, ctas: 1 };
+                let outcome = run(&program, launch, EPOCHS, &Limits::default());
+                let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
+                assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
+                assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Case, Form, Matrix, Tensor, Tensors, problem};
-use flux_ir::{Element, Order, Schedule, Shape, Tail};
+use flux_ir::{Departure, Element, Order, Schedule, Shape, Tail, Transport};
 use proptest::prelude::*;
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
@@ -79,6 +79,23 @@ fn a_gathered_product_is_exact() {
 #[test]
 fn a_scattered_product_is_exact() {
     every_world_and_shape(Form::Scatter);
+}
+
+#[test]
+fn contributions_that_copy_engines_send_are_exact() {
+    let sent = small().transport(Transport::CopyEngine);
+    let plans = [
+        sent.clone(),
+        sent.clone().head(10, 2).tail(16, 3),
+        sent.clone().chunk_rows(9),
+        sent.order(Order::Departure(Departure { rows: 8, shards: 2 })).chunk_rows(16).tail(8, 1),
+    ];
+    for world in WORLDS {
+        for (index, shape) in SHAPES.into_iter().enumerate() {
+            let schedule = &plans[(index + world as usize) % plans.len()];
+            check(Form::Scatter, Element::Bf16, true, schedule, shape, world);
+        }
+    }
 }
 
 #[test]

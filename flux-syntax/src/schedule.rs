@@ -6,8 +6,8 @@ use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::kernel::{Kernel, Op, OpEntry};
 use flux_ir::{
-    Arrival, Balance, Cache, Consumers, Diagnostic, Diagnostics, Order, Rule, Schedule, Span,
-    Target, Transport,
+    Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics, Order, Rule, Schedule,
+    Span, Target, Transport,
 };
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -61,7 +61,7 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 11] = [
+const CHOICES: [&str; 12] = [
     "tile",
     "stages",
     "consumers",
@@ -71,6 +71,7 @@ const CHOICES: [&str; 11] = [
     "order",
     "transport",
     "chunk_rows",
+    "head",
     "tail",
     "ctas",
 ];
@@ -188,6 +189,10 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         }
         "stages" => schedule.stages(number(known, value)?),
         "chunk_rows" => schedule.chunk_rows(number(known, value)?),
+        "head" => {
+            let [rows, copies] = head(value)?;
+            schedule.head(rows, copies)
+        }
         "tail" => {
             let [rows, slices] = tail(value)?;
             schedule.tail(rows, slices)
@@ -251,6 +256,10 @@ fn extents(value: &Expr) -> Result<[u32; 3], Diagnostic> {
     numbers("tile", "rows, columns and k-step of a tile", "tile = (128, 256, 64)", value)
 }
 
+fn head(value: &Expr) -> Result<[u32; 2], Diagnostic> {
+    numbers("head", "rows and their number of copies", "head = (256, 2)", value)
+}
+
 fn tail(value: &Expr) -> Result<[u32; 2], Diagnostic> {
     numbers("tail", "rows and their number of slices", "tail = (512, 4)", value)
 }
@@ -312,6 +321,10 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
             let [chunk, tail, pace] = arrival_of(call)?;
             Ok(OrderSyntax::BuiltIn(Order::Arrival(Arrival { chunk, tail, pace })))
         }
+        Expr::Call(call) if text_of(&call.func) == "departure" => {
+            let [rows, shards] = departure_of(call)?;
+            Ok(OrderSyntax::BuiltIn(Order::Departure(Departure { rows, shards })))
+        }
         _ => {
             let names: Vec<_> = Order::BUILT_IN.iter().map(|o| o.name().to_owned()).collect();
             Err(schedule_error(span, format!("expected a tile order, found `{}`", text_of(value)))
@@ -322,6 +335,18 @@ fn order(value: &Expr) -> Result<OrderSyntax, Diagnostic> {
                 )))
         }
     }
+}
+
+/// The arguments of a departure.
+fn departure_of(call: &syn::ExprCall) -> Result<[u32; 2], Diagnostic> {
+    let help = "write `order = departure(256, 1)`";
+    let args: Vec<&Expr> = call.args.iter().collect();
+    let Ok([rows, shards]) = <[&Expr; 2]>::try_from(args) else {
+        let message = "expected the rows, and the shards, that are walked together";
+        return Err(schedule_error(position(call), message).help(help));
+    };
+    let number = |value| number("departure", value).map_err(|error| error.help(help));
+    Ok([number(rows)?, number(shards)?])
 }
 
 /// The arguments of an arrival: any of them may be 0.

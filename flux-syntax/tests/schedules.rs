@@ -1,6 +1,6 @@
 //! `#[schedule(…)]`: values, and what is said where they are none.
 
-use flux_ir::{Balance, Cache, Consumers, Order, Schedule};
+use flux_ir::{Balance, Cache, Consumers, Order, Schedule, Transport};
 use flux_syntax::{Function, OrderSyntax, ScheduleSyntax, parse_schedules};
 
 fn parse(attributes: &str) -> Result<Vec<ScheduleSyntax>, String> {
@@ -18,14 +18,16 @@ fn one(arguments: &str) -> ScheduleSyntax {
 fn every_choice_is_read() {
     let read = one(
         "sm_90a, tile = (128, 128, 32), stages = 3, consumers = ping_pong, order = grouped(8), \
-         transport = copy_engine, chunk_rows = 512, ctas = 64,",
+         transport = copy_engine, chunk_rows = 512, head = (256, 2), ctas = 64,",
     );
     let expected = Schedule::sm_90a()
         .tile(128, 128, 32)
         .stages(3)
         .consumers(Consumers::PingPong)
         .order(Order::Grouped(8))
+        .transport(Transport::CopyEngine)
         .chunk_rows(512)
+        .head(256, 2)
         .ctas(64);
     assert_eq!(read.schedule, expected);
     assert_eq!(read.written[1], ("stages", flux_ir::Span::new(1, 52)));
@@ -102,9 +104,11 @@ fn mistakes_are_named_with_what_to_write() {
         ),
         (
             "host, transport = nccl",
-            "`transport` is `copy_engine` and `copy_first`, found `nccl`",
+            "`transport` is `copy_engine`, `copy_first` and `put`, found `nccl`",
             "",
         ),
+        ("host, head = 2", "expected rows and their number of copies", "write `head = (256, 2)`"),
+        ("host, order = departure(1)", "expected the rows, and the shards,", "departure(256, 1)`"),
         ("host, order = grouped()", "expected the rows of a group", "write `order = grouped(8)`"),
         ("host, balance = 4", "`balance` is `tiles`, `stream_k` and `pairs`, found `4`", ""),
         ("host, order = 4", "expected a tile order, found `4`", "there are `row_major`,"),

@@ -1,9 +1,10 @@
 //! When a launch is over whose operands arrive while it runs: chunk by chunk, each multiplied when
 //! it is there and what came before it is through.
 
+use super::departure::departures;
 use super::outbox::Peers;
 use super::{Gpu, Passive};
-use crate::source::transport;
+use crate::source::copies_first;
 use flux_ir::eval::Launch;
 use flux_ir::program::{BufferId, Engine, Op, Program};
 use flux_ir::{Arrival, Order, Schedule, Tail, Transport};
@@ -12,12 +13,14 @@ use flux_ir::{Arrival, Order, Schedule, Tail, Transport};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Link {
     /// Bytes a microsecond, in one direction.
-    bytes: f64,
+    pub(super) bytes: f64,
+    /// Bytes a microsecond that stores of CTAs reach.
+    pub(super) stores: f64,
     /// Microseconds that each further copy of a stream takes.
-    gap: f64,
+    pub(super) gap: f64,
     /// Microseconds from the begin of a launch to its first byte, and from a chunk's last byte to
     /// its first product.
-    latency: f64,
+    pub(super) latency: f64,
     /// Bytes a microsecond in each direction, where nothing runs beside.
     alone: f64,
     /// What the product takes beside copies, in parts of what it takes alone.
@@ -27,13 +30,21 @@ pub(super) struct Link {
 }
 
 /// PCIe 5, 16 lanes, both directions busy (measured: `docs/machines.md`).
-pub(super) const PCIE: Link =
-    Link { bytes: 50_000.0, gap: 2.6, latency: 10.0, alone: 50_000.0, beside: 1.0, exposed: 35.0 };
+pub(super) const PCIE: Link = Link {
+    bytes: 50_000.0,
+    stores: 19_000.0,
+    gap: 2.6,
+    latency: 10.0,
+    alone: 50_000.0,
+    beside: 1.0,
+    exposed: 35.0,
+};
 
 /// Copies within an H200: by its copy engines beside a kernel, both directions busy, and by all of
 /// it (`docs/notes/overlap.md`).
 pub(super) const DEVICE: Link = Link {
     bytes: 90_000.0,
+    stores: 2_000_000.0,
     gap: 2.6,
     latency: 6.0,
     alone: 1_000_000.0,
@@ -45,7 +56,7 @@ pub(super) const DEVICE: Link = Link {
 const ELEMENT_BYTES: u64 = 2;
 
 /// Cycles a microsecond of a multiprocessor under load.
-const CLOCK: f64 = 1800.0;
+pub(super) const CLOCK: f64 = 1800.0;
 
 /// Columns of a slice, in bytes, that copies move as fast as whole rows.
 const SLICE_BYTES: u64 = 3072;
@@ -67,11 +78,14 @@ impl Link {
         launch: Launch,
         product: u64,
     ) -> u64 {
+        if program.scatters() {
+            return (self.departure(program, schedule, launch, product) * CLOCK) as u64;
+        }
         let row_bytes = row_bytes(program, launch);
         if row_bytes == 0 || launch.world == 1 {
             return product;
         }
-        if transport(program, schedule) == Transport::CopyFirst {
+        if copies_first(program, schedule) {
             let rows = launch.shape.m - launch.shape.m.div_ceil(launch.world);
             let sent = f64::from(rows) * row_bytes as f64 / self.alone;
             let copies = f64::from(launch.world) * self.gap;
@@ -94,6 +108,9 @@ impl Link {
         launch: Launch,
         product: u64,
     ) -> Vec<Schedule> {
+        if program.scatters() {
+            return departures(schedule, launch);
+        }
         let Launch { shape, world, .. } = launch;
         let row_bytes = row_bytes(program, launch);
         if row_bytes == 0 || world == 1 || schedule.chunk_rows.is_some() {
@@ -178,17 +195,17 @@ impl Link {
 
 /// How fast a grid multiplies, in microseconds.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
-    tile: f64,
-    tile_rows: u32,
+pub(super) struct Pace {
+    pub(super) tile: f64,
+    pub(super) tile_rows: u32,
     /// Tiles of a tile row.
-    across: u32,
-    ctas: u32,
+    pub(super) across: u32,
+    pub(super) ctas: u32,
 }
 
 impl Pace {
     /// That of a launch whose product alone takes `product` cycles.
-    fn new(program: &Program, launch: Launch, product: u64) -> Pace {
+    pub(super) fn new(program: &Program, launch: Launch, product: u64) -> Pace {
         let (tile, products) = (program.tile, u64::from(program.accumulators().max(1)));
         // As in `choose`: m64nNk16 takes N/2 cycles.
         let step = 2 * u64::from(tile.n * tile.m.div_ceil(64)) * products;
@@ -218,7 +235,7 @@ impl Pace {
     }
 
     /// Rows alone, in whole waves.
-    fn waves(self, rows: u32) -> f64 {
+    pub(super) fn waves(self, rows: u32) -> f64 {
         self.tile * self.tiles(rows).div_ceil(self.ctas.into()) as f64
     }
 }

@@ -1,39 +1,55 @@
 //! Feeds the copy-engine agents of a rank: walks their events and enqueues copies and signals.
 //!
-//! A copy engine cannot give up a wait, so the host waits for it, with a limit, before anything
-//! that depends on it is enqueued.
+//! A copy engine cannot give up a wait, so the host waits for peers, with a limit, before anything
+//! that depends on it is enqueued. For CTAs of its own rank a stream waits itself: they have a
+//! limit, and where they give up the host lets the stream go ([`GpuInstance::release`]).
 
 use super::Lane;
 use super::arguments::Operand;
 use super::instance::GpuInstance;
 use crate::error::Error;
 use crate::source::{Member, Source};
-use flux_ir::Transport;
 use flux_ir::eval::{Action, Change, RankView, Region};
-use flux_ir::program::{BufferKind, Engine};
-use flux_runtime::{Rows, Stream};
+use flux_ir::program::{AgentId, BufferKind, Engine, Home, Program, SignalId};
+use flux_runtime::{Rows, Span, Stream};
+
+/// When the host feeds a copy engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// Ahead of the grid, which waits for it.
+    Before,
+    /// Behind the launch of the grid, for whose signals its stream waits: the signaller is
+    /// enqueued before the waiter.
+    WithGrid,
+}
+
+/// The copy engines that are fed then.
+pub(super) fn engines(program: &Program, when: When) -> impl Iterator<Item = AgentId> {
+    let engines = program.agents.iter().filter(|(_, agent)| agent.engine == Engine::CopyEngine);
+    engines
+        .filter(move |(_, agent)| program.beside_grid(agent) == (when == When::WithGrid))
+        .map(|(id, _)| id)
+}
 
 impl GpuInstance {
-    /// Enqueues everything the copy-engine agents of this rank do in launch `epoch`.
+    /// Enqueues everything that copy engines of this rank do in launch `epoch`: those that wait for
+    /// its CTAs, or the others.
     pub(super) fn feed(
         &self,
         source: &Source,
         member: &Member,
         lane: &Lane,
-        epoch: u32,
+        (epoch, when): (u32, When),
         operands: &[Operand<'_>],
     ) -> Result<(), Error> {
         let main = lane.main();
         let program = member.verified.program();
         let view = RankView::definitions(program, self.launch, self.rank);
-        for (id, agent) in program.agents.iter() {
-            if agent.engine != Engine::CopyEngine {
-                continue;
-            }
+        for id in engines(program, when) {
             // What an agent copies to its own rank before anything else comes ahead of the kernel:
             // beside it, copies within the device would need multiprocessors.
-            let transport = member.transport();
-            let mut is_ahead = transport == Transport::CopyEngine;
+            let copies_first = member.copies_first();
+            let mut is_ahead = when == When::Before && !copies_first;
             // Where nothing runs beside the copies, signals are raised together behind them.
             let mut raised = Vec::new();
             for event in view.agent(id, 0, epoch) {
@@ -51,12 +67,16 @@ impl GpuInstance {
                 match event.action {
                     Action::Wait { signal, slots, target, .. } => {
                         for slot in slots {
-                            self.wait_on_host(source, signal, slot, target)?;
+                            match program.signals[signal].home {
+                                Home::Host => self.wait_on_host(source, signal, slot, target)?,
+                                Home::Device => {
+                                    lane.copy.wait_u32(self.word(signal, slot)?, target as u32)?;
+                                }
+                            }
                         }
                     }
                     Action::Copy { from, to } => {
-                        let beside = transport == Transport::CopyEngine;
-                        self.copy(&view, (copies, beside), operands, &from, &to)?;
+                        self.copy(&view, (copies, !copies_first), operands, &from, &to)?;
                     }
                     Action::Signal { rank, signal, slot, change, .. } => {
                         let Change::Set(value) = change else {
@@ -67,10 +87,10 @@ impl GpuInstance {
                         let offset = self.workspace.signal(signal) + 4 * u64::from(slot);
                         let word = self.workspace.heaps.span(rank, offset, 4)?;
                         // The write follows the copies before it, all performed.
-                        match transport {
+                        match copies_first {
                             _ if is_ahead => main.write_u32(word, value)?,
-                            Transport::CopyEngine => lane.signals()?.write_u32(word, value)?,
-                            Transport::CopyFirst => raised.push((word, value)),
+                            false => lane.signals()?.write_u32(word, value)?,
+                            true => raised.push((word, value)),
                         }
                     }
                     Action::FenceProxyAsync
@@ -86,6 +106,32 @@ impl GpuInstance {
             lane.copy.write_words(&raised)?;
         }
         Ok(())
+    }
+
+    /// Lets streams go that wait for a launch which has given up. What they send then is not what
+    /// it should be, and whoever takes it is told so.
+    pub(super) fn release(&self, rescue: &Stream) -> Result<(), Error> {
+        self.release_peers(rescue)?;
+        let Some(program) = &self.waiting else { return Ok(()) };
+        // Told first: what is sent wrongly arrives later.
+        self.workspace.abandon(self.rank, self.unsettled());
+        let epoch = self.launched();
+        let view = RankView::definitions(program, self.launch, self.rank);
+        for id in engines(program, When::WithGrid) {
+            for event in view.agent(id, 0, epoch) {
+                let Action::Wait { signal, slots, target, .. } = event.action else { continue };
+                for slot in slots {
+                    rescue.write_u32(self.word(signal, slot)?, target as u32)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A signal of this rank, on its device.
+    fn word(&self, signal: SignalId, slot: u32) -> Result<Span<'_>, Error> {
+        let offset = self.workspace.signal(signal) + 4 * u64::from(slot);
+        Ok(self.workspace.heaps.span(self.rank, offset, 4)?)
     }
 
     fn copy(

@@ -10,7 +10,6 @@ use super::outbox::{Memory, Peers, Stock};
 use super::script::{self, Part, Script, Value, Word, scripts};
 use super::workspace::GpuWorkspace;
 use crate::error::Error;
-use flux_ir::Transport;
 use flux_ir::eval::{Launch, RankView, Region};
 use flux_ir::program::{BufferId, Home, Program, SignalId};
 use flux_runtime::{Device, DeviceBuffer, Event, HostBuffer, Span, Stream, Timing};
@@ -69,7 +68,7 @@ impl Inbound {
     pub(super) fn new(
         gpu: &Gpu,
         peers: Peers,
-        (program, transport): (&Program, Transport),
+        (program, copies_first): (&Program, bool),
         launch: Launch,
         active: u32,
         workspace: &GpuWorkspace,
@@ -81,7 +80,7 @@ impl Inbound {
         })?;
         let stocks = stocks(device, peers, program, &scripts)?;
         let [odd, even] = scripts;
-        let plan = |script| Plan::new(device, program, workspace, &stocks, (script, transport));
+        let plan = |script| Plan::new(device, program, workspace, &stocks, (script, copies_first));
         let plans = [plan(odd)?, plan(even)?];
         Ok(Inbound { plans, stocks, epoch: AtomicU32::new(0) })
     }
@@ -178,10 +177,10 @@ impl Plan {
         program: &Program,
         workspace: &GpuWorkspace,
         stocks: &[Stock],
-        (script, transport): (Script, Transport),
+        (script, copies_first): (Script, bool),
     ) -> Result<Plan, Error> {
         let mut prepared = 0;
-        let segments = joined(script.segments, program, transport).into_iter().map(|parts| {
+        let segments = joined(script.segments, program, copies_first).into_iter().map(|parts| {
             let after = parts.iter().find_map(|segment| segment.after);
             let mut copies = Vec::new();
             let mut words = Vec::new();
@@ -266,13 +265,10 @@ impl Write {
 fn joined(
     segments: Vec<script::Segment>,
     program: &Program,
-    transport: Transport,
+    copies_first: bool,
 ) -> Vec<Vec<script::Segment>> {
-    let small = match transport {
-        Transport::CopyEngine => SMALL,
-        // Nobody looks before all is there.
-        Transport::CopyFirst => u64::MAX,
-    };
+    // Where copies come first, nobody looks before all is there.
+    let small = if copies_first { u64::MAX } else { SMALL };
     let mut all: Vec<(u64, Vec<script::Segment>)> = Vec::new();
     for segment in segments {
         let bytes = segment.parts.iter().map(|part| {

@@ -1,6 +1,7 @@
 //! One rank's part of one (kernel, shape) on a GPU: what it needs, and the launch itself.
 
 use super::arguments::Operand;
+use super::feed::{When, engines};
 use super::inbound::Inbound;
 use super::outbox::Stock;
 use super::record::Record;
@@ -10,11 +11,11 @@ use super::{Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, rejected_order};
 use crate::tensor::Arg;
+use flux_ir::Balance;
 use flux_ir::abi::{self, Abi};
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{BufferKind, Engine, SignalId};
+use flux_ir::program::{BufferKind, Engine, Program, SignalId};
 use flux_ir::stream;
-use flux_ir::{Balance, Transport};
 use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, Stream, TensorMap, Timing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,8 +41,9 @@ pub(crate) struct GpuInstance {
     /// Where CTAs share tiles.
     pub(super) sharing: Option<Sharing>,
     pub(super) watch: Arc<Watch>,
-    /// Launches so far.
+    /// Launches so far, and those of them that are known to have ended well.
     epoch: AtomicU32,
+    settled: AtomicU32,
     /// Copies of operands whose rows TMA cannot load where they lie, by buffer.
     pub(super) padded: Vec<Option<DeviceBuffer>>,
     fork: Event,
@@ -50,6 +52,8 @@ pub(crate) struct GpuInstance {
     join: Event,
     /// Whether a copy engine works for this kernel.
     copies: bool,
+    /// Where streams wait for CTAs: by it they are let go when a launch gives up.
+    pub(super) waiting: Option<Program>,
     /// What passive peers send.
     inbound: Option<Inbound>,
     /// Where an instrumented kernel writes.
@@ -89,7 +93,7 @@ impl Gpu {
         self.lane(rank).watches().push(Arc::clone(&watch));
         let inbound = match self.passive() {
             Some(Passive { peers, .. }) if program.communicates() => {
-                let program = (program, member.transport());
+                let program = (program, member.copies_first());
                 Some(Inbound::new(self, *peers, program, launch, rank, &workspace)?)
             }
             Some(_) | None => None,
@@ -109,11 +113,13 @@ impl Gpu {
             sharing,
             watch,
             epoch: AtomicU32::new(0),
+            settled: AtomicU32::new(0),
             padded,
             fork: Event::new(device, Timing::Off)?,
             ahead: Event::new(device, Timing::Off)?,
             join: Event::new(device, Timing::Off)?,
             copies: program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
+            waiting: engines(program, When::WithGrid).next().map(|_| program.clone()),
             inbound,
             record: image.recorded.then(|| Record::new(device, &view)).transpose()?,
         });
@@ -217,8 +223,35 @@ impl GpuInstance {
         self.inbound.as_ref().map_or(&[], |inbound| &inbound.stocks)
     }
 
+    /// The number of the latest launch.
+    pub(super) fn launched(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Notes that every launch so far has ended well.
+    pub(super) fn settle(&self) {
+        self.settled.store(self.launched(), Ordering::Relaxed);
+    }
+
+    /// The first launch that may have given up.
+    pub(super) fn unsettled(&self) -> u32 {
+        self.settled.load(Ordering::Relaxed).wrapping_add(1)
+    }
+
+    /// That a peer gave up a launch of this rank's as well, the first time it is asked for.
+    pub(super) fn take_abandoned(&self) -> Option<Error> {
+        let (peer, epoch) = self.workspace.abandoned()?;
+        // Launches are compared as signals are: their numbers may pass 2³¹.
+        let took_part = self.launched().wrapping_sub(epoch).cast_signed() >= 0;
+        let concerns = peer != self.rank && took_part && !self.watch.is_poisoned();
+        concerns.then(|| {
+            self.watch.poison();
+            Error::PeerGaveUp { rank: self.rank, kernel: self.watch.kernel.clone(), peer }
+        })
+    }
+
     /// Ends what passive peers wait for in vain.
-    pub(super) fn release(&self, rescue: &Stream) -> Result<(), Error> {
+    pub(super) fn release_peers(&self, rescue: &Stream) -> Result<(), Error> {
         match &self.inbound {
             Some(inbound) => inbound.release(&self.workspace, rescue),
             None => Ok(()),
@@ -242,28 +275,22 @@ impl GpuInstance {
         let lane = gpu.lane(self.rank);
         let main = lane.main();
         let inbound = self.inbound.as_ref().zip(gpu.passive());
-        let transport = member.transport();
+        let copies_first = member.copies_first();
         if let Some((inbound, Passive { copies, words, .. })) = inbound {
             let view = RankView::definitions(member.verified.program(), self.launch, self.rank);
-            let words = match transport {
-                Transport::CopyEngine => words,
-                Transport::CopyFirst => copies,
-            };
+            let words = if copies_first { copies } else { words };
             let streams = [&main, copies, words];
             inbound.play(&view, &self.workspace, streams, epoch, self.watch.limit)?;
         }
         if self.copies {
             main.record(&self.fork)?;
             lane.copy.wait(&self.fork)?;
-            self.feed(source, member, lane, epoch, given)?;
-            let last = match transport {
-                Transport::CopyEngine => lane.signals()?,
-                Transport::CopyFirst => &lane.copy,
-            };
-            last.record(&self.join)?;
+            self.feed(source, member, lane, (epoch, When::Before), given)?;
         }
-        if transport == Transport::CopyFirst {
-            self.join(&main, inbound.map(|(inbound, _)| inbound), epoch)?;
+        let last = || if copies_first { Ok(&lane.copy) } else { lane.signals() };
+        let inbound = inbound.map(|(inbound, _)| inbound);
+        if copies_first {
+            self.join(&main, last, inbound, epoch)?;
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
@@ -278,15 +305,24 @@ impl GpuInstance {
         // the Program was verified for this launch, and maps and words are those its ABI names,
         // over memory that the tensors and this instance keep alive until the stream has passed.
         unsafe { launch.enqueue(&main) }?;
-        if transport == Transport::CopyEngine {
-            self.join(&main, inbound.map(|(inbound, _)| inbound), epoch)?;
+        if !copies_first {
+            self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
+            self.join(&main, last, inbound, epoch)?;
         }
         Ok(())
     }
 
-    /// Lets the rank's stream go on when the copies of launch `epoch` are through.
-    fn join(&self, main: &Stream, inbound: Option<&Inbound>, epoch: u32) -> Result<(), Error> {
+    /// Lets the rank's stream go on when the copies of launch `epoch` are through, of which its own
+    /// end in the stream `last`.
+    fn join<'l>(
+        &self,
+        main: &Stream,
+        last: impl FnOnce() -> Result<&'l Stream, Error>,
+        inbound: Option<&Inbound>,
+        epoch: u32,
+    ) -> Result<(), Error> {
         if self.copies {
+            last()?.record(&self.join)?;
             main.wait(&self.join)?;
         }
         inbound.map_or(Ok(()), |inbound| inbound.join(main, epoch))

@@ -4,8 +4,9 @@
 //! A peer's agents are walked like any other's. Of their events stay those that reach the active
 //! rank. Ranks are taken to keep step, so the order between peers is that of progress: how many
 //! bytes an agent has sent before, to whichever rank. What a copy engine sends is there from the
-//! beginning; what CTAs send is their product, so a peer sends it no sooner than the active rank
-//! has sent as much.
+//! beginning, unless it waits for CTAs: then a peer sends it when the active rank has computed as
+//! much. What CTAs send is their product, so a peer sends it no sooner than the active rank has
+//! sent as much.
 
 mod deeds;
 mod merge;
@@ -41,6 +42,13 @@ impl Value {
             Change::Add(amount) => Value { per_launch: amount, offset: 0 },
             Change::Set(value) => Value { per_launch: 1, offset: value.wrapping_sub(epoch) },
         }
+    }
+
+    /// What a wait in launch `epoch` wants.
+    fn reached(target: i64, epoch: u32) -> Value {
+        let target = target as u32;
+        let per_launch = target / epoch.max(1);
+        Value { per_launch, offset: target.wrapping_sub(per_launch.wrapping_mul(epoch)) }
     }
 
     pub(super) fn at(self, epoch: u32) -> u32 {
@@ -106,11 +114,8 @@ impl Script {
         let mut script = Script::default();
         for peer in (0..launch.world).filter(|&rank| rank != active) {
             for (agent, theirs) in deeds(peer)?.iter().enumerate() {
-                let pace = match theirs.engine {
-                    Engine::Ctas => own[agent].items.as_slice(),
-                    Engine::CopyEngine => &[],
-                };
-                timed.extend(segments(peer, active, theirs.engine, &theirs.items, pace, epoch)?);
+                let pace = own[agent].items.as_slice();
+                timed.extend(segments(peer, active, theirs.engine, &theirs.items, pace, epoch));
                 let last = theirs.last.iter().filter(|raise| raise.rank == active);
                 script.last.extend(last.map(|raise| raise.word(epoch)));
             }
@@ -165,7 +170,7 @@ fn segments(
     items: &[Deed],
     pace: &[Deed],
     epoch: u32,
-) -> Result<Vec<(u64, Segment)>, String> {
+) -> Vec<(u64, Segment)> {
     let mut found = Vec::new();
     let (mut sent, mut gathered) = (0, 0);
     let mut open: Option<Segment> = None;
@@ -196,14 +201,32 @@ fn segments(
     found.extend(open.map(|segment| (sent, segment)));
     for (progress, segment) in &mut found {
         merge::merge(&mut segment.parts);
-        segment.after = paced(pace, *progress, epoch);
+        segment.after = match engine {
+            Engine::Ctas => sent_as_much(pace, *progress, epoch),
+            Engine::CopyEngine => computed_as_much(pace, *progress),
+        };
     }
-    Ok(found)
+    found
+}
+
+/// What the active rank's CTAs raise for its copy engine to go on when that has sent `progress`
+/// bytes; nothing where it waits for none.
+fn computed_as_much(own: &[Deed], progress: u64) -> Option<Word> {
+    let mut sent = 0;
+    let mut last = None;
+    for item in own {
+        last = item.awaited.or(last);
+        if sent >= progress {
+            break;
+        }
+        sent += item.bytes;
+    }
+    last
 }
 
 /// The first signal that the active rank raises on a peer once it has sent `progress` bytes, or
 /// its last one where it sends fewer.
-fn paced(own: &[Deed], progress: u64, epoch: u32) -> Option<Word> {
+fn sent_as_much(own: &[Deed], progress: u64, epoch: u32) -> Option<Word> {
     let mut sent = 0;
     let mut last = None;
     for item in own {

@@ -8,6 +8,7 @@ use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
 use flux_runtime::{HeapMemory, Heaps, Layout, Rows};
+use std::sync::OnceLock;
 
 /// Symmetric buffers and signals of all ranks.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(crate) struct GpuWorkspace {
     pub(crate) heaps: Heaps,
     buffers: Vec<Option<SymmetricBuffer>>,
     signals: Vec<u64>,
+    /// The rank and launch that gave up first of those whose copies were let go.
+    abandoned: OnceLock<(u32, u32)>,
 }
 
 /// Where a symmetric buffer lies in every rank's heap.
@@ -47,6 +50,16 @@ impl GpuWorkspace {
         let start = offset + u64::from(plane) * plane_bytes + within;
         let span = self.heaps.span(rank, start, plane_bytes - within)?;
         Ok(Rows { span, pitch_bytes })
+    }
+
+    /// Notes that `rank` gave up launch `epoch`, before anything it sent wrongly can arrive.
+    pub(super) fn abandon(&self, rank: u32, epoch: u32) {
+        self.abandoned.get_or_init(|| (rank, epoch));
+    }
+
+    /// The rank and launch that gave up.
+    pub(super) fn abandoned(&self) -> Option<(u32, u32)> {
+        self.abandoned.get().copied()
     }
 
     /// Offset of a signal array in the heap of its home, in bytes.
@@ -98,6 +111,6 @@ impl Gpu {
             memories[1..].fill(HeapMemory::Host);
         }
         let heaps = Heaps::of(self.device(), &memories, device.bytes(), host.bytes().max(4))?;
-        Ok(GpuWorkspace { heaps, buffers, signals })
+        Ok(GpuWorkspace { heaps, buffers, signals, abandoned: OnceLock::new() })
     }
 }

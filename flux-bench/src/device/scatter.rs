@@ -21,6 +21,8 @@ pub(crate) struct Scatter<'c, T> {
     shape: Dims,
     shard: usize,
     kernel: PlainKernel<T>,
+    /// Under other plans, each with what its peers send.
+    plans: Vec<(PlainKernel<T>, Boxes)>,
     plain: PlainKernel<T>,
     products: Products,
     a: Tensor<T>,
@@ -70,7 +72,15 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         kernel.launch(&a, &b[0], &mut c[0])?;
         rank.synchronize()?;
         let boxes = Boxes::of(rank)?;
-        for outbox in boxes.iter() {
+        let mut plans = Vec::new();
+        for plan in context.plans {
+            stage(format_args!("first launch of {plan}"));
+            let kernel = T::scatter(rank, plan)?;
+            kernel.launch(&a, &b[0], &mut c[0])?;
+            rank.synchronize()?;
+            plans.push((kernel, Boxes::of(rank)?));
+        }
+        for outbox in plans.iter().map(|(_, boxes)| boxes).chain([&boxes]).flat_map(Boxes::iter) {
             // As large as products of this length are.
             let scale = (k as f32).sqrt();
             numbers.normal(&link.main, outbox.span(), 300 + u64::from(outbox.peer()), scale)?;
@@ -81,6 +91,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
             shape,
             shard,
             kernel,
+            plans,
             plain,
             products,
             a,
@@ -186,6 +197,12 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         self.fused(0)?;
         self.context.rank.synchronize()?;
         let largest = self.check("the fused kernel", &self.c.borrow()[0], data, bound)?;
+        for (index, plan) in self.context.plans.iter().enumerate() {
+            poison(span(&self.c.borrow()[0])?)?;
+            self.plan(index, 0)?;
+            self.context.rank.synchronize()?;
+            self.check(&format!("plan {plan}"), &self.c.borrow()[0], data, bound)?;
+        }
         let loose = baseline_bound::<T>(bound, self.shape.k);
         for chunks in std::iter::once(1).chain(self.chunk_counts()) {
             for spoiled in [span(&self.d)?, partial, self.inbox.span()] {
@@ -254,8 +271,9 @@ impl<T: Number + Plain + Fused> Operator for Scatter<'_, T> {
         self.finish()
     }
 
-    fn plan(&self, _: usize, set: usize) -> Result<(), Error> {
-        self.fused(set)
+    fn plan(&self, index: usize, set: usize) -> Result<(), Error> {
+        let (kernel, _) = &self.plans[index];
+        Ok(kernel.launch(&self.a, &self.b[set], &mut self.c.borrow_mut()[set])?)
     }
 
     fn fused(&self, set: usize) -> Result<(), Error> {
@@ -273,7 +291,8 @@ impl<T: Number + Plain + Fused> Operator for Scatter<'_, T> {
         for (seed, operand) in [span(&self.a)?, span(&self.b[0])?].into_iter().enumerate() {
             numbers.integers(&link.main, operand, seed as u64, density)?;
         }
-        for outbox in self.boxes.iter() {
+        let all = self.plans.iter().map(|(_, boxes)| boxes).chain([&self.boxes]);
+        for outbox in all.flat_map(Boxes::iter) {
             numbers.integers(&link.main, outbox.span(), 9 + u64::from(outbox.peer()), 1.0)?;
         }
         self.check_all("small integers", Bound::EXACT)?;

@@ -8,7 +8,7 @@ use super::trace::{Act, Actor, ActorTrace, Layout};
 use super::{Findings, deadlock};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
-use crate::program::{AgentId, Completion, Engine, Op, Program};
+use crate::program::{AgentId, Completion, Op, Program};
 use crate::span::Span;
 use crate::target::Target;
 use rustc_hash::FxHashMap;
@@ -76,7 +76,8 @@ pub(super) struct Progress {
 /// Which agents of a launch start when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// As on the target: on a GPU one copy engine behind the other, then the grid.
+    /// As on the target: on a GPU one copy engine behind the other, then the grid and those that
+    /// wait for it.
     OfTarget,
     /// All together.
     Together,
@@ -369,16 +370,17 @@ pub(super) fn moment(layout: &Layout<'_>, epoch: u32) -> String {
 
 /// Agents of a launch start together. On a GPU the host feeds the copy engines, one behind the
 /// other, and does their waits before it launches the grid: a run in which they end first is one
-/// of those that are possible, and the one that is hardest to end.
+/// of those that are possible, and the one that is hardest to end. Those that wait in their
+/// stream are fed when the grid has been launched.
 fn stages(program: &Program, start: Start) -> Vec<Vec<AgentId>> {
     let all: Vec<AgentId> = program.agents.handles().collect();
     match (program.target, start) {
         (Target::Host, _) | (_, Start::Together) => vec![all],
         (Target::Sm90a, Start::OfTarget) => {
-            let on_host = |&agent: &AgentId| program.agents[agent].engine == Engine::CopyEngine;
-            let (copies, ctas): (Vec<_>, Vec<_>) = all.into_iter().partition(on_host);
+            let beside = |&agent: &AgentId| program.beside_grid(&program.agents[agent]);
+            let (grid, copies): (Vec<_>, Vec<_>) = all.into_iter().partition(beside);
             let copies = copies.into_iter().map(|agent| vec![agent]);
-            copies.chain([ctas]).filter(|stage| !stage.is_empty()).collect()
+            copies.chain([grid]).filter(|stage| !stage.is_empty()).collect()
         }
     }
 }

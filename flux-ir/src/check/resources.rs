@@ -3,7 +3,7 @@
 use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
-use crate::program::{BufferKind, Engine, Op, Program, Stmt, Update};
+use crate::program::{At, BufferKind, Engine, Op, Program, SignalId, Stmt, Update};
 use crate::schedule::{Balance, Consumers};
 use crate::span::Span;
 use crate::target::Target;
@@ -45,6 +45,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
         swizzle(program, element, found);
     }
     copy_signals(program, found);
+    copies_beside_grid(program, found);
     exposed(program, found);
     split(program, found);
     rows(program, found);
@@ -91,6 +92,50 @@ fn copy_signals(program: &Program, found: &mut Diagnostics) {
             }
         }
     }
+}
+
+/// A stream cannot give up a wait: its own rank's CTAs have to raise what it waits for, which have a
+/// limit. A rank has one stream for such copies: the second agent would wait for the first as well.
+fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
+    let copies = program.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
+    let waiting: Vec<_> = copies.filter(|agent| program.beside_grid(agent)).collect();
+    for stmt in waiting.iter().flat_map(|agent| agent.statements()) {
+        let Op::Wait { signal, .. } = stmt.op else { continue };
+        for raise in raised_elsewhere(program, signal) {
+            let name = &program.signals[signal].name;
+            let message = format!(
+                "expected a stream to wait for CTAs of its own rank alone, `%{name}` is raised by others"
+            );
+            found.push(
+                Diagnostic::new(Rule::Resources, stmt.span, message)
+                    .note(raise.span, "raised here")
+                    .help("let the host wait (a signal at home on the host), or the CTAs"),
+            );
+        }
+    }
+    if let [first, second, ..] = waiting[..] {
+        let message = format!(
+            "expected one copy engine that waits for CTAs, found `{}` and `{}`",
+            first.name, second.name
+        );
+        let span = second.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span);
+        found.push(
+            Diagnostic::new(Rule::Resources, span, message)
+                .help("give the copies of both to one agent, in the order in which they can go"),
+        );
+    }
+}
+
+/// Raises of an array that do not come from CTAs of the rank it lies on.
+fn raised_elsewhere(program: &Program, array: SignalId) -> impl Iterator<Item = &Stmt> {
+    program.agents.values().flat_map(move |agent| {
+        agent.statements().filter(move |stmt| match &stmt.op {
+            Op::Signal { at, signal, .. } => {
+                *signal == array && !(agent.engine == Engine::Ctas && *at == At::Own)
+            }
+            _ => false,
+        })
+    })
 }
 
 /// Tensors of the caller lie in memory that peers cannot reach.

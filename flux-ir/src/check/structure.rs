@@ -22,6 +22,7 @@ pub(super) fn check(program: &Program) -> Diagnostics {
         depends: Vec::new(),
         products: 0,
         sums: false,
+        waits_on: None,
         span: Span::UNKNOWN,
     };
     checker.tile();
@@ -54,6 +55,8 @@ struct Checker<'p> {
     products: u32,
     /// Whether a sum has been computed here.
     sums: bool,
+    /// Where the agent at hand, on a copy engine, has waited.
+    waits_on: Option<Home>,
     /// The token at hand.
     span: Span,
 }
@@ -162,6 +165,7 @@ impl<'p> Checker<'p> {
     }
 
     fn agent(&mut self, agent: &'p Agent) {
+        self.waits_on = None;
         for body in [&agent.body, &agent.exit] {
             (self.products, self.sums) = (0, false);
             self.body(agent.engine, body);
@@ -276,19 +280,23 @@ impl<'p> Checker<'p> {
         }
     }
 
-    /// A signal lives where it is waited for.
+    /// A signal lives where it is waited for: CTAs wait on the device, the host of a copy engine
+    /// waits ahead of the launch or its stream waits during it.
     fn waited(&mut self, engine: Engine, signal: SignalId) {
         let Some(signal) = self.program.signals.get(signal) else {
             return self.error(Rule::Bounds, "an undeclared signal is waited for");
         };
         let home = match engine {
-            Engine::CopyEngine => Home::Host,
+            Engine::CopyEngine => *self.waits_on.get_or_insert(signal.home),
             Engine::Ctas => Home::Device,
         };
         if signal.home != home {
+            let who = match engine {
+                Engine::CopyEngine => "this copy engine",
+                Engine::Ctas => engine.name(),
+            };
             let message = format!(
-                "{} waits for signals at home on the {}, `%{}` is on the {}",
-                engine.name(),
+                "{who} waits for signals at home on the {}, `%{}` is on the {}",
                 home.name(),
                 signal.name,
                 signal.home.name()

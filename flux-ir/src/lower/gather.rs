@@ -11,7 +11,7 @@ use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
     Range, Scope, SignalId, Stmt, Sym, Update, VarId,
 };
-use crate::schedule::{Tail, Transport};
+use crate::schedule::Tail;
 use crate::span::Span;
 
 /// A gathered tensor.
@@ -103,9 +103,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         let name = format!("{}_sliced", entry.name);
         let sliced = chunks.tail.map(|tail| b.signal(&name, tail.slices, Home::Device));
         let gather = Gather { param, all, arrived, sliced };
-        let body = match b.schedule.transport {
-            Transport::CopyEngine | Transport::CopyFirst => push(b, tensors, &gather, chunks, free),
-        };
+        let body = push(b, tensors, &gather, chunks, free);
         let name = format!("push_{}", entry.name);
         b.program.agents.push(Agent { name, engine: Engine::CopyEngine, body, exit: Vec::new() });
         gathers.each.push(gather);

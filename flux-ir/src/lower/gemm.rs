@@ -2,7 +2,7 @@
 
 use super::build::{Builder, own, stmt};
 use super::gather::{Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span};
-use super::scatter::Scatter;
+use super::scatter::{Scatter, Staged};
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
@@ -14,7 +14,7 @@ use crate::program::{
 };
 
 /// The tile at hand: its row and column in the grid, its rows and columns in the matrix, and the
-/// chunks its rows arrive in.
+/// chunks its rows arrive or leave in.
 struct Tile {
     m: VarId,
     n: VarId,
@@ -59,7 +59,12 @@ pub(super) fn build(
     }
     body.extend(stores(b, tensors, values, Distribution::Global, &tile.rows(), &tile.cols()));
     if let Some(scatter) = scatter {
-        body.push(contribute(b, tensors, values, scatter, &tiles, &tile));
+        match &scatter.staged {
+            None => body.push(contribute(b, tensors, values, scatter, &tiles, &tile)),
+            Some(staged) => {
+                body.extend(leave(b, tensors, values, (scatter, staged), (&tiles, &tile)))
+            }
+        }
         body.extend(sum_own(b, tensors, values, scatter, &tiles, &tile));
     }
     let tile_loop = Op::For {
@@ -277,6 +282,76 @@ fn contribute(
     stmt(span, owners)
 }
 
+/// Leaves a tile of other owners' rows for copy engines, and counts up its chunks. A tile that
+/// holds rows of this rank as well is put: its sum waits for what peers send of this very tile,
+/// so nothing of it may wait for other tiles.
+fn leave(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    values: &Values,
+    (scatter, staged): (&Scatter, &Staged),
+    (tiles, tile): (&Tiles, &Tile),
+) -> [Stmt; 3] {
+    let span = scatter.span;
+    let (mine, slot) = (b.var("mine"), b.var("c"));
+    let first = Expr::from(Sym::Rank) * tensors.shard;
+    let end = first.clone() + tensors.own;
+    let held = end.min(tile.m1) - first.max(tile.m0);
+    let store = Op::Store {
+        to: own(staged.partial, tile.rows(), tile.cols()),
+        value: values.get(scatter.contribution),
+    };
+    let signal = Op::Signal {
+        at: At::Own,
+        signal: staged.ready,
+        slot: slot.into(),
+        update: Update::Add(epilogue_warps(b.schedule.consumers).into()),
+        scope: Scope::Sys,
+        after: Completion::Performed,
+    };
+    let Range { lo: from, hi: to } = tile.chunks.clone();
+    let signals =
+        Op::For { var: slot, from, to, step: 1i64.into(), body: vec![stmt(span, signal)] };
+    let staged = vec![stmt(span, store), stmt(span, signals)];
+    let put = vec![contribute(b, tensors, values, scatter, tiles, tile)];
+    let none = Cond::Lt(mine.into(), 1i64.into());
+    let some = Cond::Lt(0i64.into(), mine.into());
+    [
+        stmt(span, Op::Let { var: mine, value: held }),
+        stmt(span, Op::If { cond: none, body: staged }),
+        stmt(span, Op::If { cond: some, body: put }),
+    ]
+}
+
+/// Waits for what `source` sends of a tile: the tile itself, `landed`, where the source owns rows of
+/// it too, else the tile row.
+fn arrivals(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    (scatter, staged): (&Scatter, &Staged),
+    tile: &Tile,
+    (source, landed): (VarId, Op),
+) -> Vec<Stmt> {
+    let span = scatter.span;
+    let shared = b.var("shared");
+    let first = Expr::from(source) * tensors.shard;
+    let held = (first.clone() + tensors.shard).min(tile.m1) - first.max(tile.m0);
+    let top = Expr::from(Sym::Rank) * tensors.shard / b.schedule.tile.m;
+    let row = Expr::from(source) * staged.tile_rows + Expr::from(tile.m) - top;
+    let arrived = Op::Wait {
+        signal: staged.arrived,
+        slots: Range::one(row),
+        target: Sym::Epoch.into(),
+        scope: Scope::Sys,
+    };
+    let if_ = |cond, op| stmt(span, Op::If { cond, body: vec![stmt(span, op)] });
+    vec![
+        stmt(span, Op::Let { var: shared, value: held }),
+        if_(Cond::Lt(0i64.into(), shared.into()), landed),
+        if_(Cond::Lt(shared.into(), 1i64.into()), arrived),
+    ]
+}
+
 /// In the rows this rank owns: waits for every peer's contribution, sums and stores.
 fn sum_own(
     b: &mut Builder<'_>,
@@ -290,15 +365,18 @@ fn sum_own(
     let [lo, hi, source, addend] = ["lo", "hi", "s", "i"].map(|name| b.var(name));
     let first = Expr::from(Sym::Rank) * tensors.shard;
     let lets = [(lo, first.clone().max(tile.m0)), (hi, (first + tensors.shard).min(tile.m1))];
-    let warps = epilogue_warps(b.schedule.consumers);
-    let wait = Op::Wait {
+    let landed = Op::Wait {
         signal: scatter.landed,
         slots: Range::one(landed_slot(tiles, tile, source)),
-        target: Expr::from(Sym::Epoch) * warps,
+        target: Expr::from(Sym::Epoch) * epilogue_warps(b.schedule.consumers),
         scope: Scope::Sys,
     };
+    let contributions = match &scatter.staged {
+        None => vec![stmt(span, landed)],
+        Some(staged) => arrivals(b, tensors, (scatter, staged), tile, (source, landed)),
+    };
     let peers_only =
-        Op::If { cond: Cond::Ne(source.into(), Sym::Rank.into()), body: vec![stmt(span, wait)] };
+        Op::If { cond: Cond::Ne(source.into(), Sym::Rank.into()), body: contributions };
     let waits = Op::For {
         var: source,
         from: 0i64.into(),

@@ -1,10 +1,21 @@
 //! Places the contributions to a scattered output: for each source rank a plane of the owner's
-//! workspace, twice by parity of the epoch, and a signal per (source rank, tile).
+//! workspace, twice by parity of the epoch, and how they come there.
+//!
+//! Put, tiles store them there and raise a signal for each (source rank, tile). By copy engine,
+//! tiles leave them in memory of their own rank and count up the chunks they touch; an agent sends
+//! each chunk that is complete, with a signal for each (source rank, tile row). Tiles that hold rows
+//! of their own rank beside others' are put then as well.
 
-use super::build::Builder;
+use super::build::{Builder, own, stmt};
+use super::gather::{at_least, parity};
 use super::tensors::Tensors;
-use crate::kernel::{Op, Value};
-use crate::program::{Buffer, BufferId, BufferKind, Expr, Home, SignalId, Sym};
+use crate::abi::epilogue_warps;
+use crate::kernel::{Op as KernelOp, Value};
+use crate::program::{
+    Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
+    Range, Scope, SignalId, Stmt, Sym, Update, VarId,
+};
+use crate::schedule::Transport;
 use crate::span::Span;
 
 /// The sum over ranks.
@@ -13,34 +24,276 @@ pub(super) struct Scatter {
     pub(super) contribution: Value,
     /// Where contributions land, `[2][world][S, N]`.
     pub(super) partial: BufferId,
-    /// Raised by every epilogue warp of a tile.
+    /// Raised by every epilogue warp of a tile that is put.
     pub(super) landed: SignalId,
     /// Raised by a peer when it is through with an epoch; waited for by CTAs.
     pub(super) free: SignalId,
+    /// What copy engines send.
+    pub(super) staged: Option<Staged>,
     pub(super) span: Span,
+}
+
+/// Contributions in memory of their own rank, and the chunks in which they leave.
+///
+/// A shard that others own leaves in chunks of `CR` rows; the first `HB` rows of the shard that is
+/// sent first in chunks of `HR`, the last `TB` rows of the one that is sent last in chunks of `TR`.
+/// Each owner has `CS` slots, no fewer than it has chunks. What arrives is told by tile rows, so the
+/// kernel knows of no plan: chunks stand in the tile table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Staged {
+    /// What this rank contributes, `[M, N]`.
+    pub(super) partial: BufferId,
+    /// Raised by every epilogue warp of a tile for each chunk that the tile touches.
+    pub(super) ready: SignalId,
+    /// One signal per (source rank, tile row of the own shard).
+    pub(super) arrived: SignalId,
+    /// `CS`: slots of an owner.
+    slots: VarId,
+    /// `TS`: tile rows that a shard touches, at most.
+    pub(super) tile_rows: VarId,
+    rows: VarId,
+    /// `N1`, `P1`: to whom this rank sends first, and last.
+    first: VarId,
+    last: VarId,
+    head: Part,
+    tail: Part,
+}
+
+/// Rows at an end of a shard, and those of a chunk there.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    all: VarId,
+    chunk: VarId,
 }
 
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
     let (output, contribution, span) = b.kernel.ops.values().find_map(|entry| match entry.op {
-        Op::Reduce { output, x } => Some((output, x, entry.span)),
+        KernelOp::Reduce { output, x } => Some((output, x, entry.span)),
         _ => None,
     })?;
-    let declared = &b.program.buffers[tensors.buffer(output)];
-    let partial = Buffer {
+    let declared = b.program.buffers[tensors.buffer(output)].clone();
+    let partial = b.program.buffers.push(Buffer {
         name: format!("{}_partial", declared.name),
         kind: BufferKind::Symmetric,
-        element: declared.element,
         planes: vec![2i64.into(), Sym::World.into()],
         rows: tensors.shard.into(),
         first_row: Expr::from(Sym::Rank) * tensors.shard,
         cols: Sym::N.into(),
-        span: declared.span,
-    };
-    let name = format!("{}_landed", declared.name);
-    let partial = b.program.buffers.push(partial);
+        ..declared.clone()
+    });
+    let is_sent = b.schedule.transport == Some(Transport::CopyEngine);
+    let staged = is_sent.then(|| stage(b, tensors, &declared));
     let tile = b.schedule.tile;
     let tiles = Expr::from(Sym::M).ceil_div(tile.m) * Expr::from(Sym::N).ceil_div(tile.n);
+    let name = format!("{}_landed", declared.name);
     let landed = b.signal(&name, Expr::from(Sym::World) * tiles, Home::Device);
     let free = b.signal("free", Sym::World, Home::Device);
-    Some(Scatter { contribution, partial, landed, free, span })
+    Some(Scatter { contribution, partial, landed, free, staged, span })
+}
+
+/// Memory for contributions that copy engines send, and the plan of their chunks.
+fn stage(b: &mut Builder<'_>, tensors: &Tensors, declared: &Buffer) -> Staged {
+    let partial = b.program.buffers.push(Buffer {
+        name: format!("{}_staged", declared.name),
+        kind: BufferKind::Symmetric,
+        rows: Sym::M.into(),
+        first_row: 0i64.into(),
+        cols: Sym::N.into(),
+        ..declared.clone()
+    });
+    let (shard, tile) = (|| Expr::from(tensors.shard), b.schedule.tile.m);
+    // Less than a tile row would be complete no sooner.
+    let rows = b.schedule.chunk_rows.map_or(shard(), |rows| Expr::from(rows.max(tile)));
+    let rows = b.define("CR", rows.min(shard()).max(1i64));
+    let (head, tail) = (b.schedule.head, b.schedule.tail);
+    let mut part = |names: [&str; 2], cut: Option<(u32, u32)>| {
+        let (all, chunks) = cut.unwrap_or((0, 1));
+        let all = b.define(names[0], shard().min(all));
+        let chunk = b.define(names[1], Expr::from(all).ceil_div(chunks.max(1)).max(tile));
+        Part { all, chunk }
+    };
+    let head = part(["HB", "HR"], head.map(|head| (head.rows, head.copies)));
+    let tail = part(["TB", "TR"], tail.map(|tail| (tail.rows, tail.slices)));
+    let ends = [head, tail].map(|part| Expr::from(part.all).ceil_div(part.chunk));
+    let [of_head, of_tail] = ends;
+    let slots = b.define("CS", of_head + shard().ceil_div(rows) + of_tail + 1i64);
+    let (rank, world) = (|| Expr::from(Sym::Rank), Sym::World);
+    let first = b.define("N1", (rank() + 1i64) % world);
+    let last = b.define("P1", (rank() + world - 1i64) % world);
+    let tile_rows = b.define("TS", shard().ceil_div(tile) + 1i64);
+    let of_ranks = |len: VarId| Expr::from(Sym::World) * len;
+    let ready = b.signal(&format!("{}_ready", declared.name), of_ranks(slots), Home::Device);
+    let name = format!("{}_arrived", declared.name);
+    let arrived = b.signal(&name, of_ranks(tile_rows), Home::Device);
+    Staged { partial, ready, arrived, slots, tile_rows, rows, first, last, head, tail }
+}
+
+/// 1 where `a` is `b`, else 0.
+fn equal(a: &Expr, b: &Expr) -> Expr {
+    at_least(a, b.clone()) * at_least(b, a.clone())
+}
+
+/// How the shard of an owner is cut. Rows count from its first.
+struct Cut {
+    /// Where its head ends and its tail begins.
+    head: Expr,
+    tail: Expr,
+    /// Chunks ahead of what lies between, and ahead of the tail.
+    heads: Expr,
+    before_tail: Expr,
+}
+
+/// A stretch of a shard that is sent in chunks of one size: its rows, those of a chunk, and the
+/// number of its first chunk.
+struct Stretch {
+    rows: Range,
+    chunk: VarId,
+    first: Expr,
+}
+
+/// Whose shard is sent, and between which rows of the whole tensor.
+struct Shard {
+    owner: VarId,
+    sent: Range,
+}
+
+fn define(span: Span, var: VarId, value: Expr) -> Stmt {
+    stmt(span, Op::Let { var, value })
+}
+
+impl Staged {
+    fn cut(&self, tensors: &Tensors, owner: &Expr) -> Cut {
+        let (first, last) = (equal(owner, &self.first.into()), equal(owner, &self.last.into()));
+        let head = first.clone() * self.head.all;
+        let left = Expr::from(tensors.shard) - head.clone();
+        let tail = Expr::from(tensors.shard) - last * left.min(self.tail.all);
+        let heads = first * Expr::from(self.head.all).ceil_div(self.head.chunk);
+        let between = (tail.clone() - head.clone()).max(0i64).ceil_div(self.rows);
+        Cut { before_tail: heads.clone() + between, head, tail, heads }
+    }
+
+    /// The slot of the chunk that holds `row` of the whole tensor.
+    pub(super) fn slot_of(&self, tensors: &Tensors, row: &Expr) -> Expr {
+        let owner = row.clone() / tensors.shard;
+        let within = || row.clone() % tensors.shard;
+        let Cut { head, tail, heads, before_tail } = self.cut(tensors, &owner);
+        let (past_head, in_tail) =
+            (at_least(&within(), head.clone()), at_least(&within(), tail.clone()));
+        let of_head = (Expr::from(1i64) - past_head.clone()) * (within() / self.head.chunk);
+        let between = heads + (within() - head).max(0i64) / self.rows;
+        let of_tail = before_tail + (within() - tail).max(0i64) / self.tail.chunk;
+        let between = past_head * (Expr::from(1i64) - in_tail.clone()) * between;
+        owner * self.slots + of_head + between + in_tail * of_tail
+    }
+
+    /// The agent that sends chunks: to each rank in turn, the next one first.
+    pub(super) fn drain(&self, b: &mut Builder<'_>, tensors: &Tensors, scatter: &Scatter) -> Agent {
+        let span = scatter.span;
+        let [hop, owner, begin, end] = ["h", "dst", "begin", "end"].map(|name| b.var(name));
+        let tile = b.schedule.tile.m;
+        let first = || Expr::from(owner) * tensors.shard;
+        // Tile rows that hold rows of this rank are put: sent is what lies above and below them.
+        let mine = || Expr::from(Sym::Rank) * tensors.shard;
+        let owns = || Expr::from(tensors.own).min(1i64);
+        let above = (Expr::from(1i64) - owns()) * Sym::M + owns() * (mine() / tile) * tile;
+        let below = (mine() + tensors.own).ceil_div(tile) * tile;
+        let is_below = || at_least(&owner.into(), Expr::from(Sym::Rank) + 1i64);
+        let limit = is_below() * Sym::M + (Expr::from(1i64) - is_below()) * above;
+        let mut body = vec![
+            define(span, owner, (Expr::from(Sym::Rank) + hop) % Sym::World),
+            define(span, begin, first().max(is_below() * below).min(Sym::M)),
+            define(span, end, (first() + tensors.shard).min(limit)),
+        ];
+        let shard = Shard { owner, sent: Range::new(begin, end) };
+        let cut = self.cut(tensors, &owner.into());
+        let names = ["head", "tail", "heads", "before_tail"];
+        let [head, tail, heads, before_tail] = names.map(|name| b.var(name));
+        let values = [cut.head, cut.tail, cut.heads, cut.before_tail];
+        let vars = [head, tail, heads, before_tail];
+        body.extend(vars.into_iter().zip(values).map(|(var, value)| define(span, var, value)));
+        let stretch =
+            |lo: Expr, hi: Expr, chunk, first| Stretch { rows: Range::new(lo, hi), chunk, first };
+        let stretches = [
+            stretch(0i64.into(), head.into(), self.head.chunk, 0i64.into()),
+            stretch(head.into(), tail.into(), self.rows, heads.into()),
+            stretch(tail.into(), tensors.shard.into(), self.tail.chunk, before_tail.into()),
+        ];
+        body.extend(stretches.map(|stretch| self.send(b, tensors, scatter, &shard, stretch)));
+        let to = Sym::World.into();
+        let ranks = Op::For { var: hop, from: 1i64.into(), to, step: 1i64.into(), body };
+        let name = format!("send_{}", b.program.buffers[self.partial].name);
+        let body = vec![stmt(span, ranks)];
+        Agent { name, engine: Engine::CopyEngine, body, exit: Vec::new() }
+    }
+
+    /// Sends a stretch chunk by chunk: waits until every tile of a chunk is there, copies it to its
+    /// owner, and tells of the tile rows that are complete with it.
+    fn send(
+        &self,
+        b: &mut Builder<'_>,
+        tensors: &Tensors,
+        scatter: &Scatter,
+        shard: &Shard,
+        stretch: Stretch,
+    ) -> Stmt {
+        let span = scatter.span;
+        let tile = b.schedule.tile;
+        let [chunk, from, to, row] = ["c", "from", "to", "m"].map(|name| b.var(name));
+        let Shard { owner, ref sent } = *shard;
+        let Stretch { rows, chunk: size, first } = stretch;
+        let border = |chunk: Expr| {
+            let within = (rows.lo.clone() + chunk * size).min(rows.hi.clone());
+            Expr::from(owner) * tensors.shard + within
+        };
+        let down = Expr::from(to).ceil_div(tile.m) - Expr::from(from) / tile.m;
+        let tiles = down * Expr::from(Sym::N).ceil_div(tile.n);
+        let wait = Op::Wait {
+            signal: self.ready,
+            slots: Range::one(Expr::from(owner) * self.slots + first + chunk),
+            target: Expr::from(Sym::Epoch) * tiles * epilogue_warps(b.schedule.consumers),
+            scope: Scope::Sys,
+        };
+        let source = own(self.partial, Range::new(from, to), Range::new(0i64, Sym::N));
+        let target = Place {
+            at: At::Peer(owner.into()),
+            buffer: scatter.partial,
+            planes: vec![parity(), Sym::Rank.into()],
+            ..source.clone()
+        };
+        let copy = Op::Copy { from: source, to: target };
+        let top = Expr::from(owner) * tensors.shard / tile.m;
+        let signal = Op::Signal {
+            at: At::Peer(owner.into()),
+            signal: self.arrived,
+            slot: Expr::from(Sym::Rank) * self.tile_rows + row - top,
+            update: Update::Set(Sym::Epoch.into()),
+            scope: Scope::Sys,
+            after: Completion::Performed,
+        };
+        // The tile row at the end of all that is sent may go on beyond it.
+        let (whole, all) = (Expr::from(to) / tile.m, Expr::from(to).ceil_div(tile.m));
+        let is_last = at_least(&to.into(), sent.hi.clone());
+        let complete = Op::For {
+            var: row,
+            from: Expr::from(from) / tile.m,
+            to: whole.clone() + is_last * (all - whole),
+            step: 1i64.into(),
+            body: vec![stmt(span, signal)],
+        };
+        let cond = Cond::Lt(from.into(), to.into());
+        let body = [wait, copy, complete].map(|op| stmt(span, op)).into();
+        let body = vec![
+            define(span, from, border(chunk.into()).max(sent.lo.clone())),
+            define(span, to, border(Expr::from(chunk) + 1i64).min(sent.hi.clone())),
+            stmt(span, Op::If { cond, body }),
+        ];
+        let chunks = Op::For {
+            var: chunk,
+            from: 0i64.into(),
+            to: (rows.hi.clone() - rows.lo.clone()).max(0i64).ceil_div(size),
+            step: 1i64.into(),
+            body,
+        };
+        stmt(span, chunks)
+    }
 }

@@ -1,11 +1,14 @@
-//! Declares the tile table: which tile at which step, and which chunks its rows arrive in.
+//! Declares the tile table: which tile at which step, and which chunks its rows arrive or leave
+//! in.
 
 use super::build::Builder;
 use super::gather::Gathers;
+use super::scatter::Scatter;
 use super::tensors::Tensors;
 use crate::kernel::Distribution;
-use crate::order::{Arrival, Order};
+use crate::order::{Arrival, Departure, Order};
 use crate::program::{Expr, Sym, Table, TableId, VarId};
+use crate::schedule::Transport;
 
 /// The tile table and the counts it rests on.
 pub(super) struct Tiles {
@@ -16,7 +19,12 @@ pub(super) struct Tiles {
     pub(super) count: VarId,
 }
 
-pub(super) fn order(b: &mut Builder<'_>, tensors: &Tensors, gathers: &Gathers) -> Tiles {
+pub(super) fn order(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    gathers: &Gathers,
+    scatter: Option<&Scatter>,
+) -> Tiles {
     let tile = b.schedule.tile;
     let rows = b.define("MT", Expr::from(Sym::M).ceil_div(tile.m));
     let cols = b.define("NT", Expr::from(Sym::N).ceil_div(tile.n));
@@ -24,8 +32,12 @@ pub(super) fn order(b: &mut Builder<'_>, tensors: &Tensors, gathers: &Gathers) -
     let (m, n) = (b.var("tm"), b.var("tn"));
     let first_row = Expr::from(m) * tile.m;
     let last_row = (first_row.clone() + tile.m).min(Sym::M) - 1i64;
-    let fields = match (gathers.chunk_of(tensors, &first_row), gathers.chunk_of(tensors, &last_row))
-    {
+    let staged = scatter.and_then(|scatter| scatter.staged);
+    let chunk_of = |row| match staged {
+        Some(staged) => Some(staged.slot_of(tensors, row)),
+        None => gathers.chunk_of(tensors, row),
+    };
+    let fields = match (chunk_of(&first_row), chunk_of(&last_row)) {
         (Some(first), Some(last)) => [first, last + 1i64],
         _ => [0i64.into(), 0i64.into()],
     };
@@ -41,7 +53,10 @@ fn default_order(b: &Builder<'_>) -> Order {
         b.kernel.params.handles().any(|p| b.kernel.tensor(p).is_some_and(|(d, ..)| d == wanted))
     };
     if has(Distribution::Scattered) {
-        Order::NextRankFirst
+        match b.schedule.transport {
+            Some(Transport::CopyEngine) => Order::Departure(Departure { rows: 256, shards: 1 }),
+            _ => Order::NextRankFirst,
+        }
     } else if has(Distribution::Gathered) {
         match (b.schedule.chunk_rows, b.schedule.tail) {
             (None, None) => Order::OwnShardFirst,

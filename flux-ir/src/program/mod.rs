@@ -103,7 +103,7 @@ pub struct Buffer {
 /// Which memory a signal array lives in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Home {
-    /// The waiting rank's device: waited for by CTAs.
+    /// The waiting rank's device: waited for by CTAs, or by a copy engine in its stream.
     Device,
     /// The waiting rank's host: waited for by the host before it feeds a copy engine.
     Host,
@@ -553,6 +553,18 @@ impl Program {
     /// Whether the output is scattered: some agent sums contributions of ranks.
     pub fn scatters(&self) -> bool {
         self.statements().any(|stmt| matches!(stmt.op, Op::Sum { .. }))
+    }
+
+    /// Whether an agent runs beside the grid: it is the grid, or a copy engine that itself waits for
+    /// what CTAs signal. Other copy engines wait for nothing once the host has fed them.
+    pub fn beside_grid(&self, agent: &Agent) -> bool {
+        let waits_itself = |stmt: &Stmt| match &stmt.op {
+            Op::Wait { signal, .. } => {
+                self.signals.get(*signal).is_some_and(|signal| signal.home == Home::Device)
+            }
+            _ => false,
+        };
+        agent.engine == Engine::Ctas || agent.statements().any(waits_itself)
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.

@@ -4,7 +4,7 @@ use flux_ir::arena::{Arena, Handle};
 use flux_ir::kernel::{
     Binary, Distribution, Lhs, Op as KernelOp, OpEntry, Param, ParamId, ParamType, Unary, Value,
 };
-use flux_ir::order::{Arrival, CustomOrder};
+use flux_ir::order::{Arrival, CustomOrder, Departure};
 use flux_ir::program::{
     Agent, At, BinOp, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op,
     Place, Product, Range, Scope, SignalArray, SignalId, Stmt, Sym, Table, TableId, Transposed,
@@ -230,6 +230,7 @@ fn order() -> impl Strategy<Value = Order> {
             tail,
             pace
         })),
+        any::<[u32; 2]>().prop_map(|[rows, shards]| Order::Departure(Departure { rows, shards })),
         name().prop_map(|name| Order::Custom(CustomOrder { name, function: None })),
     ]
 }

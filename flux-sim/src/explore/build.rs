@@ -341,12 +341,10 @@ impl<'p> Build<'_, 'p> {
     }
 
     /// Whether the host is through with the waits of agent `one` before it starts `two`: it feeds
-    /// one copy engine behind the other, then launches the grid.
+    /// one copy engine behind the other, then launches the grid and feeds those that wait for it.
     fn is_before(&self, one: AgentId, two: AgentId) -> bool {
-        let engine = |agent: AgentId| self.program.agents[agent].engine;
-        engine(one) == Engine::CopyEngine
-            && one != two
-            && (engine(two) == Engine::Ctas || one.index() < two.index())
+        let beside = |agent: AgentId| self.program.beside_grid(&self.program.agents[agent]);
+        !beside(one) && one != two && (beside(two) || one.index() < two.index())
     }
 
     fn exposes(&self) -> bool {

@@ -15,7 +15,7 @@ use flux_ir::check::{Verified, verify};
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{Diagnostics, Kernel, Rule, Schedule, Tail, TileShape};
+use flux_ir::{Diagnostics, Head, Kernel, Rule, Schedule, Tail, TileShape};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
@@ -66,7 +66,9 @@ impl Subject {
     pub fn new(kernel: &Kernel, schedule: &Schedule) -> Result<Self, Diagnostics> {
         let small = Schedule {
             order: schedule.order.clone(),
+            transport: schedule.transport,
             chunk_rows: schedule.chunk_rows.map(|_| 2),
+            head: schedule.head.map(|_| Head { rows: 8, copies: 2 }),
             tail: schedule.tail.map(|_| Tail { rows: 4, slices: 2 }),
             tile: TileShape { m: 4, n: 2, k: if schedule.tail.is_some() { 2 } else { 1 } },
             consumers: schedule.consumers,
@@ -163,6 +165,12 @@ fn shown(schedule: &Schedule) -> String {
     let mut text = format!("{} {}", schedule.target, schedule.tile);
     if schedule.consumers != Schedule::host().consumers {
         text.push_str(&format!(" {}", schedule.consumers.name()));
+    }
+    if let Some(transport) = schedule.transport {
+        text.push_str(&format!(" {}", transport.name()));
+    }
+    if let Some(Head { rows, copies }) = schedule.head {
+        text.push_str(&format!(" head of {rows} in {copies}"));
     }
     if let Some(rows) = schedule.chunk_rows {
         text.push_str(&format!(" chunks of {rows}"));

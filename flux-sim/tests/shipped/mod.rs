@@ -1,6 +1,6 @@
 //! The kernels that are shipped and the schedules they are shipped with.
 
-use flux_ir::{Consumers, Kernel, Schedule, Tail};
+use flux_ir::{Consumers, Kernel, Schedule, Tail, Transport};
 use flux_sim::mutants::score::Subject;
 use std::fs;
 use std::path::Path;
@@ -30,6 +30,11 @@ fn gathers(kernel: &Kernel) -> bool {
     kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Wait { .. }))
 }
 
+/// Whether a kernel scatters its output, so that its schedule can say how contributions travel.
+fn scatters(kernel: &Kernel) -> bool {
+    kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Reduce { .. }))
+}
+
 /// Each kernel of the file tests once, each under another schedule.
 #[allow(dead_code, reason = "the tool judges all")]
 pub(crate) fn few() -> Vec<Subject> {
@@ -54,6 +59,11 @@ pub(crate) fn all() -> Vec<Subject> {
             sm_90a.clone(),
             Schedule::sm_90a().tile(64, 128, 64).consumers(Consumers::PingPong),
         ];
+        if !gathers(&kernel) && scatters(&kernel) {
+            let sent = Schedule::host().tile(8, 8, 8).transport(Transport::CopyEngine);
+            schedules.push(sent.clone());
+            schedules.push(sent.head(16, 2).tail(8, 2));
+        }
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
             schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));

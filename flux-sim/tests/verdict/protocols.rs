@@ -13,7 +13,7 @@ pub(crate) struct Protocol {
 const PLAIN: Protocol = Protocol { body: "", exit: "", agents: "", declarations: "", min_world: 1 };
 
 /// Every protocol. What is declared for all of them stands in `programs.rs`.
-pub(crate) const PROTOCOLS: [Protocol; 20] = [
+pub(crate) const PROTOCOLS: [Protocol; 21] = [
     // One rank produces, one consumes, with one buffer and a credit.
     Protocol {
         body: "
@@ -98,6 +98,31 @@ pub(crate) const PROTOCOLS: [Protocol; 20] = [
       let %to = (rank + %j) % world
       wait %h[%to] >= epoch - 2 scope sys
       copy peer(%to).%x{epoch % 2, rank}[0..2, 0..1] <- %a[0..2, 0..1]
+      signal peer(%to).%t[rank] = epoch scope sys after performed
+    }
+  }",
+        ..PLAIN
+    },
+    // A copy engine waits for the grid, sends what that left to every other rank, and tells it.
+    Protocol {
+        body: "
+    wait %t[world..2 * world] >= epoch - 2 scope sys
+    if cta == 0 {
+      store %y{0}[0..2, 0..1] <- %e0
+      signal %s[0] += 1 scope sys after performed
+    }
+    for %p in 0..world {
+      if %p != rank { wait %t[%p..%p + 1] >= epoch scope sys }
+    }
+    sum %i own %e0 from %x{epoch % 2, %i}[0..2, 0..1]",
+        exit: "
+    for %p in 0..world { signal peer(%p).%t[world + rank] = epoch scope sys after performed }",
+        agents: "
+  agent send on copy_engine {
+    wait %s[0..1] >= epoch scope sys
+    for %j in 1..world {
+      let %to = (rank + %j) % world
+      copy peer(%to).%x{epoch % 2, rank}[0..2, 0..1] <- %y{0}[0..2, 0..1]
       signal peer(%to).%t[rank] = epoch scope sys after performed
     }
   }",

@@ -2,7 +2,7 @@
 
 use super::{Value, Word};
 use flux_ir::eval::{Action, Change, Event, RankView, Region};
-use flux_ir::program::{Engine, SignalId};
+use flux_ir::program::{Engine, Home, SignalId};
 
 /// A put to another rank, and the signals that follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub(super) struct Deed {
     /// Where it goes; nothing for signals without a put.
     pub(super) region: Option<Region>,
     pub(super) bytes: u64,
+    /// What the rank's own CTAs had to raise before it: the last thing that its stream waits for.
+    pub(super) awaited: Option<Word>,
     pub(super) raises: Vec<Raise>,
 }
 
@@ -51,25 +53,26 @@ pub(super) fn deeds(view: &RankView<'_>, epoch: u32) -> Vec<Deeds> {
         };
         let mut items = Vec::new();
         for cta in 0..ctas {
-            note(view, cta, view.agent(id, cta, epoch), &mut items);
+            note(view, (cta, epoch), view.agent(id, cta, epoch), &mut items);
         }
         items.sort_by_key(|item| item.order);
         let mut last = Vec::new();
-        note(view, 0, view.exit(id, epoch), &mut last);
+        note(view, (0, epoch), view.exit(id, epoch), &mut last);
         let last = last.into_iter().flat_map(|item| item.raises).collect();
         Deeds { engine: agent.engine, items, last }
     });
     agents.collect()
 }
 
-/// Adds what one sequence of events does to other ranks.
+/// Adds what one sequence of events of launch `epoch` does to other ranks.
 fn note<'p>(
     view: &RankView<'_>,
-    cta: u32,
+    (cta, epoch): (u32, u32),
     events: impl Iterator<Item = Event<'p>>,
     items: &mut Vec<Deed>,
 ) {
     let (mut step, first) = (0, items.len());
+    let mut awaited = None;
     for event in events {
         match event.action {
             Action::Copy { to: region, .. } | Action::Store { to: region, .. }
@@ -78,16 +81,29 @@ fn note<'p>(
                 step += 1;
                 let element = view.program.buffers[region.buffer].element;
                 let bytes = area(&region) * u64::from(element.bytes());
-                let region = Some(region);
-                items.push(Deed { order: (step, cta), region, bytes, raises: vec![] });
+                let (region, awaited) = (Some(region), awaited.take());
+                items.push(Deed { order: (step, cta), region, bytes, awaited, raises: vec![] });
             }
             Action::Signal { rank, signal, slot, change, .. } if rank != view.rank => {
                 if items.len() == first {
-                    items.push(Deed { order: (0, cta), region: None, bytes: 0, raises: vec![] });
+                    let order = (0, cta);
+                    items.push(Deed {
+                        order,
+                        region: None,
+                        bytes: 0,
+                        awaited: None,
+                        raises: vec![],
+                    });
                 }
                 if let Some(item) = items.last_mut() {
                     item.raises.push(Raise { rank, signal, slot, change });
                 }
+            }
+            Action::Wait { signal, slots, target, .. }
+                if view.program.signals[signal].home == Home::Device && !slots.is_empty() =>
+            {
+                let value = Value::reached(target, epoch);
+                awaited = Some(Word { rank: view.rank, signal, slot: slots.end - 1, value });
             }
             Action::Copy { .. }
             | Action::Store { .. }

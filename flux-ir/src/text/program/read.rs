@@ -4,7 +4,7 @@ use super::super::cursor::{Cursor, DEPTH, Parsed, binary, unary};
 use super::super::lex::Token;
 use crate::arena::{Arena, Handle};
 use crate::diagnostic::Diagnostics;
-use crate::order::{Arrival, CustomOrder, Order};
+use crate::order::{Arrival, CustomOrder, Departure, Order};
 use crate::program::{
     Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, SignalArray, Sym,
     Table, ValueEntry, ValueId, ValueOp, Var, VarId,
@@ -212,6 +212,10 @@ impl Reader {
             "arrival" => {
                 let [chunk, tail, pace] = self.numbers()?;
                 return Ok(Order::Arrival(Arrival { chunk, tail, pace }));
+            }
+            "departure" => {
+                let [rows, shards] = self.numbers()?;
+                return Ok(Order::Departure(Departure { rows, shards }));
             }
             _ => {}
         }

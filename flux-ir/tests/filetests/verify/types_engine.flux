@@ -1,4 +1,4 @@
-; A copy engine waits for a signal at home on the device.
+; CTAs wait for a signal at home on the host.
 program @ag_gemm_gelu for host {
   tile (8, 8, 8) stages 4 consumers cooperative
   let %S = ceil(M / world)
@@ -13,8 +13,8 @@ program @ag_gemm_gelu for host {
   buffer %bias : f32[1, N] in @13:3
   buffer %c : bf16[M, N] out @14:3
   buffer %a_all : bf16[2][M, K] symmetric @15:3
-  signal %free_host[world] device
-  signal %a_arrived[world * %CH] device
+  signal %free_host[world] host
+  signal %a_arrived[world * %CH] host
   table %tiles[%T] order own_shard_first (%tm, %tn) -> (%tm * 8 / %S * %CH + %tm * 8 % %S / %CR, (min(%tm * 8 + 8, M) - 1) / %S * %CH + (min(%tm * 8 + 8, M) - 1) % %S / %CR + 1)
   %e0 = acc 0 @19:3
   %e1 = cols %bias @20:3
@@ -23,7 +23,7 @@ program @ag_gemm_gelu for host {
   agent push_a on copy_engine {
     for %h in 0..world { @24:5
       let %dst = (rank + %h) % world @25:7
-      wait %free_host[%dst] >= epoch - 2 scope sys @26:7 ; error[types]: copy_engine waits for signals at home on the host, `%free_host` is on the device
+      wait %free_host[%dst] >= epoch - 2 scope sys @26:7
       for %c in 0..ceil(%own / %CR) { @27:7
         let %from = rank * %S + %c * %CR @28:9
         copy peer(%dst).%a_all{epoch % 2}[%from..min(%from + %CR, rank * %S + %own), 0..K] <- %a[%from..min(%from + %CR, rank * %S + %own), 0..K] @29:9
@@ -38,7 +38,7 @@ program @ag_gemm_gelu for host {
       let %m1 = min(%m0 + 8, M) @38:7
       let %n0 = %n * 8 @39:7
       let %n1 = min(%n0 + 8, N) @40:7
-      wait %a_arrived[%first..%last] >= epoch scope sys @41:7
+      wait %a_arrived[%first..%last] >= epoch scope sys @41:7 ; error[types]: ctas waits for signals at home on the device, `%a_arrived` is on the host
       fence proxy.async @42:7
       mainloop %a_all{epoch % 2}[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T @43:7
       store %c[%m0..%m1, %n0..%n1] <- %e3 @44:7
