@@ -185,9 +185,14 @@ impl<'c> Kernel<'c, '_> {
             Major::Mn => (extent / PANEL, depth),
         };
         // Of what both CTAs of a pair get, each loads half of the rows of a panel.
-        let (own, part) = match to {
-            To::Own | To::OwnOnce => (height, cx.int(0)),
-            To::Both => (height / 2, self.part()),
+        let (own, part) = match (to, major) {
+            (To::Own | To::OwnOnce, _) => (height, cx.int(0)),
+            (To::Both, Major::K) => (height / 2, self.part()),
+            (To::Both, Major::Mn) => {
+                let name = &self.program.buffers[place.buffer].name;
+                let message = format!("`{name}` is not transposed, and a pair of CTAs shares it");
+                return Err(self.unsupported(message, "leave out `balance = pairs`"));
+            }
         };
         let map = self.map_at(place, own, PANEL)?;
         let first = match major {
