@@ -3,7 +3,7 @@
 use super::numbers::{Role, variants};
 use super::{Edit, Kind};
 use flux_ir::program::{Expr, Program, TableId, VarId};
-use flux_ir::{Grid, Order, Ranks, Span, TileCoord};
+use flux_ir::{Departure, Grid, Order, Ranks, Span, TileCoord};
 
 pub(super) fn edits(program: &Program) -> Vec<Edit> {
     program.tables.handles().flat_map(|table| of_table(program, table)).collect()
@@ -60,7 +60,13 @@ fn shifted(expr: &Expr, var: VarId, by: i64) -> Expr {
 
 /// Every other built-in order, one of each rank's own, and changes of `order` itself.
 fn others(order: &Order) -> Vec<Order> {
-    let mut others: Vec<_> = Order::BUILT_IN.into_iter().filter(|other| other != order).collect();
+    // Tile row by tile row, so that it differs from others in small tiles too.
+    let row_by_row = Order::Departure(Departure { rows: 1, shards: 2 });
+    let built_in = Order::BUILT_IN.into_iter().map(|built_in| match built_in {
+        Order::Departure(_) => row_by_row.clone(),
+        other => other,
+    });
+    let mut others: Vec<_> = built_in.filter(|other| other != order).collect();
     others.push(Order::custom("another_on_each_rank", |step, grid, rank, world| {
         let order = &Order::BUILT_IN[rank as usize % Order::BUILT_IN.len()];
         tile(order, step, grid, Ranks { rank, world })
