@@ -155,12 +155,10 @@ pub(crate) trait Operator {
     fn comm(&self) -> Result<(), Error>;
     /// One after the other.
     fn none(&self, set: usize) -> Result<(), Error>;
-    /// The fused kernel under each of [`OverlapOptions::plans`].
-    fn plan(&self, index: usize, set: usize) -> Result<(), Error>;
     /// Cut into chunks, on two streams for products and one for each direction.
     fn chunked(&self, chunks: u32, set: usize) -> Result<(), Error>;
-    /// The fused kernel.
-    fn fused(&self, set: usize) -> Result<(), Error>;
+    /// The fused kernel, or where `which` is not 0 that of [`OverlapOptions::plans`]' `which - 1`.
+    fn fused(&self, which: usize, set: usize) -> Result<(), Error>;
     /// Computes it in every way and compares all elements; overwrites the operands. Gives the
     /// largest difference on normal data.
     fn verify(&self) -> Result<f32, Error>;
@@ -318,7 +316,7 @@ fn measure(
         ("ours".into(), Box::new(|set| operator.ours(set))),
         ("communication".into(), Box::new(|_| operator.comm())),
         ("no overlap".into(), Box::new(|set| operator.none(set))),
-        ("fused".into(), Box::new(|set| operator.fused(set))),
+        ("fused".into(), Box::new(|set| operator.fused(0, set))),
     ];
     let counts = operator.chunk_counts();
     for &chunks in &counts {
@@ -326,7 +324,7 @@ fn measure(
         ways.push((format!("{chunks} chunks"), Box::new(way)));
     }
     for (index, plan) in options.plans.iter().enumerate() {
-        ways.push((plan.to_string(), Box::new(move |set| operator.plan(index, set))));
+        ways.push((plan.to_string(), Box::new(move |set| operator.fused(index + 1, set))));
     }
     let contestants = ways.into_iter().enumerate().map(|(offset, (name, way))| {
         let sample = &sample;

@@ -1,7 +1,8 @@
 //! All-gather + GEMM in all the ways that are compared.
 
+use super::family::Family;
 use super::fused::{Context, Operator, Products};
-use super::link::{Boxes, Dense, Sink, parts};
+use super::link::{Dense, Sink, parts};
 use super::operands::{baseline_bound, exact_density, normal, require_same, span, sum_bound};
 use super::{LIMIT, Number};
 use crate::error::Error;
@@ -18,9 +19,7 @@ pub(crate) struct Gather<'c, T> {
     context: &'c Context<'c>,
     shape: Dims,
     shard: usize,
-    kernel: PlainKernel<T>,
-    /// Under other plans, each with what its peers send.
-    plans: Vec<(PlainKernel<T>, Boxes)>,
+    family: Family<T>,
     plain: PlainKernel<T>,
     products: Products,
     /// The own shard.
@@ -33,7 +32,6 @@ pub(crate) struct Gather<'c, T> {
     d: Tensor<T>,
     reference: Tensor<T>,
     sink: Sink,
-    boxes: Boxes,
 }
 
 impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
@@ -52,7 +50,6 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let b = matrices(n, k, 200)?;
         let mut c = (0..sets).map(|_| rank.zeros(m, n)).collect::<Result<Vec<Tensor<T>>, _>>()?;
         let (all, d, reference) = (rank.zeros(m, k)?, rank.zeros(m, n)?, rank.zeros(m, n)?);
-        let kernel = T::gather(rank, context.choice)?;
         let plain = T::load(rank)?;
         let sent = (size_of::<T>() * shard * k * (rank.world_size() as usize - 1)) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;
@@ -60,19 +57,12 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         stage("first launch of our product");
         // The first launches load and allocate; what peers send is known from then on.
         plain.launch(&all, &b[0], &mut c[0])?;
-        stage("first launch of the fused kernel");
-        kernel.launch(&own, &b[0], &mut c[0])?;
-        rank.synchronize()?;
-        let boxes = Boxes::of(rank)?;
-        let mut plans = Vec::new();
-        for plan in context.plans {
-            stage(format_args!("first launch of {plan}"));
-            let kernel = T::gather(rank, plan)?;
-            kernel.launch(&own, &b[0], &mut c[0])?;
-            rank.synchronize()?;
-            plans.push((kernel, Boxes::of(rank)?));
-        }
-        for outbox in plans.iter().map(|(_, boxes)| boxes).chain([&boxes]).flat_map(Boxes::iter) {
+        let family = Family::new(
+            context,
+            |choice| T::gather(rank, choice),
+            |kernel| kernel.launch(&own, &b[0], &mut c[0]),
+        )?;
+        for outbox in family.all_boxes() {
             numbers.normal(&link.main, outbox.span(), 300 + u64::from(outbox.peer()), 1.0)?;
         }
         let c = RefCell::new(c);
@@ -80,8 +70,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
             context,
             shape,
             shard,
-            kernel,
-            plans,
+            family,
             plain,
             products,
             own,
@@ -91,7 +80,6 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
             d,
             reference,
             sink,
-            boxes,
         };
         stage("choice of cuBLASLt's algorithms");
         gather.gather_all()?;
@@ -109,7 +97,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let Dense { span, row_bytes } = self.dense()?;
         let own = self.shard as u64 * row_bytes;
         let peers = Dense { span: span.part(own, span.bytes() - own)?, row_bytes };
-        self.boxes.copy_rows(&self.context.link.inbound, peers, self.shard, rows)
+        self.family.boxes().copy_rows(&self.context.link.inbound, peers, self.shard, rows)
     }
 
     /// The own shard to every peer.
@@ -162,15 +150,12 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let reference = span(&self.reference)?;
         self.products.reference(&link.main, span(&self.all)?, span(&self.b[0])?, reference)?;
         let poison = |tensor: &Tensor<T>| Ok::<_, Error>(link.main.fill_u8(span(tensor)?, 0xff)?);
-        poison(&self.c.borrow()[0])?;
-        self.fused(0)?;
-        self.context.rank.synchronize()?;
-        let largest = self.check("the fused kernel", &self.c.borrow()[0], data, bound)?;
-        for (index, plan) in self.context.plans.iter().enumerate() {
+        let mut largest = 0.0f32;
+        for (which, name) in self.family.names(self.context).iter().enumerate() {
             poison(&self.c.borrow()[0])?;
-            self.plan(index, 0)?;
+            self.fused(which, 0)?;
             self.context.rank.synchronize()?;
-            self.check(&format!("the fused kernel, {plan}"), &self.c.borrow()[0], data, bound)?;
+            largest = largest.max(self.check(name, &self.c.borrow()[0], data, bound)?);
         }
         poison(&self.c.borrow()[0])?;
         self.ours(0)?;
@@ -245,12 +230,8 @@ impl<T: Number + Plain + Fused> Operator for Gather<'_, T> {
         link.join()
     }
 
-    fn fused(&self, set: usize) -> Result<(), Error> {
-        Ok(self.kernel.launch(&self.own, &self.b[set], &mut self.c.borrow_mut()[set])?)
-    }
-
-    fn plan(&self, index: usize, set: usize) -> Result<(), Error> {
-        let (kernel, _) = &self.plans[index];
+    fn fused(&self, which: usize, set: usize) -> Result<(), Error> {
+        let kernel = self.family.kernel(which);
         Ok(kernel.launch(&self.own, &self.b[set], &mut self.c.borrow_mut()[set])?)
     }
 
@@ -260,8 +241,7 @@ impl<T: Number + Plain + Fused> Operator for Gather<'_, T> {
         let largest = self.check_all("normal data", sum_bound::<T>(k))?;
         let density = exact_density(k);
         let operands = [span(&self.own)?, span(&self.b[0])?];
-        let all = self.plans.iter().map(|(_, boxes)| boxes).chain([&self.boxes]);
-        let boxes = all.flat_map(Boxes::iter).map(|outbox| (2 + outbox.peer(), outbox.span()));
+        let boxes = self.family.all_boxes().map(|outbox| (2 + outbox.peer(), outbox.span()));
         for (seed, operand) in (0..).zip(operands).chain(boxes) {
             numbers.integers(&link.main, operand, seed.into(), density)?;
         }

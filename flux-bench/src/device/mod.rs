@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod epilogue;
+mod family;
 mod fused;
 mod fused_report;
 mod gather;

@@ -1,7 +1,8 @@
 //! GEMM + reduce-scatter in all the ways that are compared.
 
+use super::family::Family;
 use super::fused::{Context, Operator, Products};
-use super::link::{Boxes, Dense, Sink, parts};
+use super::link::{Dense, Sink, parts};
 use super::operands::{baseline_bound, exact_density, normal, require_same, span, sum_bound};
 use super::{LIMIT, Number};
 use crate::error::Error;
@@ -20,9 +21,7 @@ pub(crate) struct Scatter<'c, T> {
     context: &'c Context<'c>,
     shape: Dims,
     shard: usize,
-    kernel: PlainKernel<T>,
-    /// Under other plans, each with what its peers send.
-    plans: Vec<(PlainKernel<T>, Boxes)>,
+    family: Family<T>,
     plain: PlainKernel<T>,
     products: Products,
     a: Tensor<T>,
@@ -41,7 +40,6 @@ pub(crate) struct Scatter<'c, T> {
     /// Contributions that arrived.
     inbox: DeviceBuffer,
     sink: Sink,
-    boxes: Boxes,
 }
 
 impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
@@ -59,7 +57,6 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         let mut c = (0..sets).map(|_| own()).collect::<Result<Vec<_>, _>>()?;
         let (d, reference, partial, mut full) =
             (own()?, own()?, rank.zeros(m, n)?, rank.zeros(m, n)?);
-        let kernel = T::scatter(rank, context.choice)?;
         let plain = T::load(rank)?;
         let sent = (size_of::<T>() * (m - shard) * n) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;
@@ -68,19 +65,12 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         stage("first launch of our product");
         // The first launches load and allocate; what peers send is known from then on.
         plain.launch(&a, &b[0], &mut full)?;
-        stage("first launch of the fused kernel");
-        kernel.launch(&a, &b[0], &mut c[0])?;
-        rank.synchronize()?;
-        let boxes = Boxes::of(rank)?;
-        let mut plans = Vec::new();
-        for plan in context.plans {
-            stage(format_args!("first launch of {plan}"));
-            let kernel = T::scatter(rank, plan)?;
-            kernel.launch(&a, &b[0], &mut c[0])?;
-            rank.synchronize()?;
-            plans.push((kernel, Boxes::of(rank)?));
-        }
-        for outbox in plans.iter().map(|(_, boxes)| boxes).chain([&boxes]).flat_map(Boxes::iter) {
+        let family = Family::new(
+            context,
+            |choice| T::scatter(rank, choice),
+            |kernel| kernel.launch(&a, &b[0], &mut c[0]),
+        )?;
+        for outbox in family.all_boxes() {
             // As large as products of this length are.
             let scale = (k as f32).sqrt();
             numbers.normal(&link.main, outbox.span(), 300 + u64::from(outbox.peer()), scale)?;
@@ -90,8 +80,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
             context,
             shape,
             shard,
-            kernel,
-            plans,
+            family,
             plain,
             products,
             a,
@@ -104,7 +93,6 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
             reference,
             inbox,
             sink,
-            boxes,
         };
         stage("choice of cuBLASLt's algorithms");
         scatter.rotate()?;
@@ -144,7 +132,12 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
             link.out.copy(to, partial.rows(next..end)?)?;
             next = end;
         }
-        self.boxes.copy_rows(&link.inbound, self.dense(self.inbox.span()), self.shard, rows)
+        self.family.boxes().copy_rows(
+            &link.inbound,
+            self.dense(self.inbox.span()),
+            self.shard,
+            rows,
+        )
     }
 
     /// The sum, which needs what arrives and not what leaves.
@@ -193,15 +186,12 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         link.join()?;
         self.sum(span(&self.reference)?)?;
         let poison = |span: Span<'_>| link.main.fill_u8(span, 0xff);
-        poison(span(&self.c.borrow()[0])?)?;
-        self.fused(0)?;
-        self.context.rank.synchronize()?;
-        let largest = self.check("the fused kernel", &self.c.borrow()[0], data, bound)?;
-        for (index, plan) in self.context.plans.iter().enumerate() {
+        let mut largest = 0.0f32;
+        for (which, name) in self.family.names(self.context).iter().enumerate() {
             poison(span(&self.c.borrow()[0])?)?;
-            self.plan(index, 0)?;
+            self.fused(which, 0)?;
             self.context.rank.synchronize()?;
-            self.check(&format!("plan {plan}"), &self.c.borrow()[0], data, bound)?;
+            largest = largest.max(self.check(name, &self.c.borrow()[0], data, bound)?);
         }
         let loose = baseline_bound::<T>(bound, self.shape.k);
         for chunks in std::iter::once(1).chain(self.chunk_counts()) {
@@ -271,13 +261,9 @@ impl<T: Number + Plain + Fused> Operator for Scatter<'_, T> {
         self.finish()
     }
 
-    fn plan(&self, index: usize, set: usize) -> Result<(), Error> {
-        let (kernel, _) = &self.plans[index];
+    fn fused(&self, which: usize, set: usize) -> Result<(), Error> {
+        let kernel = self.family.kernel(which);
         Ok(kernel.launch(&self.a, &self.b[set], &mut self.c.borrow_mut()[set])?)
-    }
-
-    fn fused(&self, set: usize) -> Result<(), Error> {
-        Ok(self.kernel.launch(&self.a, &self.b[set], &mut self.c.borrow_mut()[set])?)
     }
 
     fn verify(&self) -> Result<f32, Error> {
@@ -291,8 +277,7 @@ impl<T: Number + Plain + Fused> Operator for Scatter<'_, T> {
         for (seed, operand) in [span(&self.a)?, span(&self.b[0])?].into_iter().enumerate() {
             numbers.integers(&link.main, operand, seed as u64, density)?;
         }
-        let all = self.plans.iter().map(|(_, boxes)| boxes).chain([&self.boxes]);
-        for outbox in all.flat_map(Boxes::iter) {
+        for outbox in self.family.all_boxes() {
             numbers.integers(&link.main, outbox.span(), 9 + u64::from(outbox.peer()), 1.0)?;
         }
         self.check_all("small integers", Bound::EXACT)?;
