@@ -235,8 +235,16 @@ mod tests {
     use flux_ir::lower::lower;
 
     /// What an all-gather + GEMM of `shape` runs under.
-    fn chosen(link: Link, world: u32, [m, n, k]: [u32; 3]) -> (Schedule, Launch) {
-        let definition = crate::kernels::ag_gemm::definition();
+    fn chosen(link: Link, world: u32, shape: [u32; 3]) -> (Schedule, Launch) {
+        chosen_of(crate::kernels::ag_gemm::definition(), link, world, shape)
+    }
+
+    fn chosen_of(
+        definition: &crate::Definition,
+        link: Link,
+        world: u32,
+        [m, n, k]: [u32; 3],
+    ) -> (Schedule, Launch) {
         let kernel = definition.kernel().unwrap();
         let schedules = (definition.schedules)();
         let programs: Vec<Program> =
@@ -270,6 +278,25 @@ mod tests {
         for shape in [[16, 6144, 12288], [512, 6144, 12288], [8192, 6144, 12288]] {
             let transport = chosen(DEVICE, 8, shape).0.transport;
             assert_eq!(transport, Some(Transport::CopyFirst), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn contributions_are_sent_over_slow_links_and_put_within_a_device() {
+        let definition = crate::kernels::gemm_rs::definition();
+        for (world, shape, is_cut) in [
+            (8, [8192, 12288, 6144], true),
+            (8, [8192, 12288, 24576], true),
+            (2, [8192, 12288, 6144], true),
+            (8, [512, 12288, 6144], false),
+        ] {
+            let (schedule, _) = chosen_of(definition, PCIE, world, shape);
+            assert_eq!(schedule.transport, Some(Transport::CopyEngine), "{shape:?}: {schedule}");
+            assert_eq!(schedule.tail.is_some(), is_cut, "{shape:?}: {schedule}");
+            // Tiles that hold rows of two owners would be put.
+            assert!((shape[0] / world).is_multiple_of(schedule.tile.m), "{shape:?}: {schedule}");
+            let (schedule, _) = chosen_of(definition, DEVICE, world, shape);
+            assert_eq!(schedule.transport, None, "{shape:?}: {schedule}");
         }
     }
 
