@@ -105,19 +105,29 @@ impl fmt::Display for Choice {
         if let Some(Tail { rows, slices }) = self.tail {
             write!(f, ",tail={rows}/{slices}")?;
         }
-        self.order.as_ref().map_or(Ok(()), |order| write!(f, ",order={}", order.name()))
+        match &self.order {
+            Some(Order::Departure(Departure { rows, shards })) => {
+                write!(f, ",departure={rows}/{shards}")
+            }
+            Some(order) => write!(f, ",order={}", order.name()),
+            None => Ok(()),
+        }
     }
 }
 
 impl FromStr for Choice {
     type Err = String;
 
-    /// `SCHEDULE[,chunk=ROWS][,head=ROWS/COPIES][,tail=ROWS/SLICES][,order=NAME]`.
+    /// `SCHEDULE[,chunk=ROWS][,head=ROWS/COPIES][,tail=ROWS/SLICES]`, and `,order=NAME` or `,departure=ROWS/SHARDS`.
     fn from_str(text: &str) -> Result<Choice, String> {
         let mut parts = text.split(',');
         let number = |text: &str| match text.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
             _ => Err(format!("expected a whole number above 0, found `{text}`")),
+        };
+        let pair = |text: &str, form: &str| {
+            let (a, b) = text.split_once('/').ok_or_else(|| format!("expected {form}"))?;
+            Ok::<_, String>([number(a)?, number(b)?])
         };
         let first = parts.next().unwrap_or_default();
         let schedule =
@@ -126,17 +136,16 @@ impl FromStr for Choice {
         for part in parts {
             match part.split_once('=') {
                 Some(("chunk", rows)) => choice.chunk_rows = Some(number(rows)?),
-                Some(("head", head)) => {
-                    let (rows, copies) = head.split_once('/').ok_or("expected head=ROWS/COPIES")?;
-                    choice.head = Some(Head { rows: number(rows)?, copies: number(copies)? });
+                Some(("head", of)) => {
+                    let [rows, copies] = pair(of, "head=ROWS/COPIES")?;
+                    choice.head = Some(Head { rows, copies });
                 }
-                Some(("tail", tail)) => {
-                    let (rows, slices) = tail.split_once('/').ok_or("expected tail=ROWS/SLICES")?;
-                    choice.tail = Some(Tail { rows: number(rows)?, slices: number(slices)? });
+                Some(("tail", of)) => {
+                    let [rows, slices] = pair(of, "tail=ROWS/SLICES")?;
+                    choice.tail = Some(Tail { rows, slices });
                 }
                 Some(("departure", of)) => {
-                    let (rows, shards) = of.split_once('/').ok_or("expected ROWS/SHARDS")?;
-                    let (rows, shards) = (number(rows)?, number(shards)?);
+                    let [rows, shards] = pair(of, "departure=ROWS/SHARDS")?;
                     choice.order = Some(Order::Departure(Departure { rows, shards }));
                 }
                 Some(("order", name)) => {
@@ -144,7 +153,9 @@ impl FromStr for Choice {
                     choice.order = Some(order.ok_or_else(|| format!("no order `{name}`"))?);
                 }
                 _ => {
-                    return Err(format!("expected chunk=, head=, tail= or order=, found `{part}`"));
+                    return Err(format!(
+                        "expected chunk=, head=, tail=, departure= or order=, found `{part}`"
+                    ));
                 }
             }
         }
@@ -279,7 +290,13 @@ mod tests {
 
     #[test]
     fn a_choice_is_read_as_it_is_printed() {
-        for text in ["3", "0,chunk=512", "4,chunk=640,tail=384/4", "4,tail=1/1,order=arrival"] {
+        for text in [
+            "3",
+            "0,chunk=512",
+            "4,chunk=640,tail=384/4",
+            "4,tail=1/1,order=arrival",
+            "3,head=512/2,departure=256/1",
+        ] {
             assert_eq!(text.parse::<Choice>().unwrap().to_string(), text);
         }
         for wrong in ["", "x", "1,chunk=0", "1,tail=4", "1,order=none", "1,rows=4"] {

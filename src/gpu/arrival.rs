@@ -1,6 +1,7 @@
 //! When a launch is over whose operands arrive while it runs: chunk by chunk, each multiplied when
 //! it is there and what came before it is through.
 
+use super::choose::ELEMENT_BYTES;
 use super::departure::departures;
 use super::outbox::Peers;
 use super::{Gpu, Passive};
@@ -52,14 +53,12 @@ pub(super) const DEVICE: Link = Link {
     exposed: 35.0,
 };
 
-/// bf16 and f16.
-const ELEMENT_BYTES: u64 = 2;
-
 /// Cycles a microsecond of a multiprocessor under load.
 pub(super) const CLOCK: f64 = 1800.0;
 
 /// Columns of a slice, in bytes, that copies move as fast as whole rows.
 const SLICE_BYTES: u64 = 3072;
+
 impl Gpu {
     pub(super) fn link(&self) -> Link {
         match self.passive() {
@@ -130,18 +129,14 @@ impl Link {
                 .map(|rows| Some(Tail { rows: rows.min(shard), slices }))
                 .collect(),
         };
-        let mut plans = Vec::new();
-        if !program.scatters() {
-            let mut first = schedule.clone().transport(Transport::CopyFirst);
-            first.order.get_or_insert(Order::Grouped(16));
-            plans.push(first);
-        }
+        let mut first = schedule.clone().transport(Transport::CopyFirst);
+        first.order.get_or_insert(Order::Grouped(16));
+        let mut plans = vec![first];
         for chunk in [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard) {
             for &tail in &tails {
                 let mut plan = schedule.clone();
                 (plan.chunk_rows, plan.tail) = ((chunk > 0).then_some(chunk), tail);
-                // Own tiles of a scattered output have an order of their own.
-                if plan.order.is_none() && !program.scatters() {
+                if plan.order.is_none() {
                     let rows = tail.map_or(0, |tail| tail.rows);
                     // Slower products find nothing there in advance.
                     let pace = if pace > 100 { pace } else { 0 };
@@ -149,9 +144,6 @@ impl Link {
                 }
                 plans.push(plan);
             }
-        }
-        if plans.is_empty() {
-            plans.push(schedule.clone());
         }
         plans
     }

@@ -204,7 +204,7 @@ fn memory(program: &Program, launch: Launch, waves: u64) -> u64 {
 }
 
 /// bf16 and f16; other elements are not multiplied here.
-const ELEMENT_BYTES: u64 = 2;
+pub(super) const ELEMENT_BYTES: u64 = 2;
 
 /// Multiprocessors that the constants are fitted for.
 const SMS: u64 = 132;

@@ -42,10 +42,15 @@ impl GpuInstance {
         (epoch, when): (u32, When),
         operands: &[Operand<'_>],
     ) -> Result<(), Error> {
-        let main = lane.main();
         let program = member.verified.program();
+        let mut engines = engines(program, when).peekable();
+        // Most launches have none of one kind, and products alone have none at all.
+        if engines.peek().is_none() {
+            return Ok(());
+        }
+        let main = lane.main();
         let view = RankView::definitions(program, self.launch, self.rank);
-        for id in engines(program, when) {
+        for id in engines {
             // What an agent copies to its own rank before anything else comes ahead of the kernel:
             // beside it, copies within the device would need multiprocessors.
             let copies_first = member.copies_first();
