@@ -27,7 +27,7 @@ pub enum Error {
     #[error("a world has 1 to 64 ranks, found {0}")]
     WorldSize(u32),
     /// A world's name that is none.
-    #[error("expected a world such as `host:8` or `gpu:4`, found `{0}`")]
+    #[error("expected a world such as `host:8`, `gpu:4` or `devices:0,1`, found `{0}`")]
     WorldName(String),
     /// Data of another length than the tensor.
     #[error(

@@ -1,15 +1,18 @@
-//! Virtual ranks of one GPU: streams, shares of the multiprocessors, loaded code.
+//! Ranks on GPUs, each on its own or several on one: streams, shares of the multiprocessors, loaded
+//! code.
 //!
 //! The kernels of all ranks must be resident at once, as they wait for each other. So each rank
-//! has its own streams on its own hardware queues, and a grid no larger than its share. A copy
-//! within the device may itself need a multiprocessor, so some are kept back where copies feed
-//! kernels.
+//! has its own streams on its own hardware queues, and a grid no larger than its share of its GPU:
+//! all of it, where it shares it with no other rank. A copy within the device may itself need a
+//! multiprocessor, so some are kept back where copies between ranks of one GPU feed kernels. Copies
+//! to another GPU need none.
 //!
 //! Or one active rank among passive peers, which are memory and nothing else: what they would send
 //! is played by copy engines.
 
 mod arguments;
 mod arrival;
+mod card;
 mod choose;
 mod departure;
 mod feed;
@@ -24,11 +27,10 @@ mod workspace;
 pub(crate) use instance::GpuInstance;
 pub use outbox::{Outbox, Peers};
 
-use crate::definition::Image;
 use crate::error::Error;
 use crate::tensor::Element;
-use flux_runtime::{Architecture, Device, DeviceBuffer, Event, Module, Stream, Timing};
-use std::collections::HashMap;
+use card::{Card, cards};
+use flux_runtime::{Device, DeviceBuffer, Event, Stream, Timing};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use watch::Watch;
@@ -42,7 +44,7 @@ const RESCUE_INTERVAL: Duration = Duration::from_millis(200);
 /// No queue of finite work lasts this long: every wait in a kernel has its own, shorter limit.
 const SYNCHRONIZE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// One GPU and the ranks that share it.
+/// GPUs and the ranks on them.
 #[derive(Debug, Clone)]
 pub(crate) struct Gpu {
     inner: Arc<Inner>,
@@ -50,13 +52,9 @@ pub(crate) struct Gpu {
 
 #[derive(Debug)]
 struct Inner {
-    device: Arc<Device>,
+    cards: Vec<Card>,
     lanes: Vec<Lane>,
     passive: Option<Passive>,
-    /// Ends what other streams wait for in vain.
-    rescue: Stream,
-    /// Loaded machine code, by the address of its PTX.
-    modules: Mutex<HashMap<usize, Arc<Module>>>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
     /// can be spinning.
     dropped: Mutex<Vec<DeviceBuffer>>,
@@ -79,6 +77,8 @@ pub(crate) struct Passive {
 /// The streams of one rank, and what reports its stalls.
 #[derive(Debug)]
 pub(crate) struct Lane {
+    /// Index of the rank's GPU.
+    card: usize,
     /// Kernels, and everything the caller orders behind them; the caller's own where given.
     main: Mutex<Arc<Stream>>,
     /// Copies to peers.
@@ -119,65 +119,69 @@ impl Lane {
     }
 }
 
-/// The device of this number, which has to run what is compiled for Hopper.
-fn hopper(ordinal: u32) -> Result<Arc<Device>, Error> {
-    let device = Device::open(ordinal)?;
-    device.require_architecture(Architecture::Sm90a)?;
-    Ok(device)
-}
-
 impl Gpu {
-    pub(crate) fn open(ordinal: u32, ranks: u32) -> Result<Gpu, Error> {
-        let device = hopper(ordinal)?;
-        device.require_connections(2 * ranks + 1)?;
-        let apart = device.require_connections(3 * ranks + 1).is_ok();
-        Gpu::new(device, ranks, apart, None)
+    /// A rank for each of these numbers, on the GPU of that number.
+    pub(crate) fn open(ordinals: &[u32]) -> Result<Gpu, Error> {
+        let (cards, of_ranks) = cards(ordinals)?;
+        for card in &cards {
+            card.device.require_connections(2 * card.ranks + 1)?;
+        }
+        let free = |card: &Card| card.device.require_connections(3 * card.ranks + 1).is_ok();
+        let apart = cards.iter().all(free);
+        Gpu::new(cards, &of_ranks, apart, None)
     }
 
     /// One active rank among peers that are nothing but memory.
     pub(crate) fn open_passive(ordinal: u32, peers: Peers) -> Result<Gpu, Error> {
-        let device = hopper(ordinal)?;
+        let (cards, of_ranks) = cards(&[ordinal])?;
+        let device = &cards[0].device;
         // The rank's streams and the peers'.
         device.require_connections(6)?;
-        let (copies, words) = (Stream::new(&device)?, Stream::new(&device)?);
-        Gpu::new(device, 1, true, Some(Passive { peers, copies, words }))
+        let (copies, words) = (Stream::new(device)?, Stream::new(device)?);
+        Gpu::new(cards, &of_ranks, true, Some(Passive { peers, copies, words }))
     }
 
     /// Signals have a stream of their own where they stand `apart`.
     fn new(
-        device: Arc<Device>,
-        ranks: u32,
+        cards: Vec<Card>,
+        of_ranks: &[usize],
         apart: bool,
         passive: Option<Passive>,
     ) -> Result<Gpu, Error> {
-        let lanes = (0..ranks)
-            .map(|_| {
-                let (main, copy) = (Stream::new(&device)?, Stream::new(&device)?);
+        let lanes = of_ranks
+            .iter()
+            .map(|&card| {
+                let device = &cards[card].device;
+                let (main, copy) = (Stream::new(device)?, Stream::new(device)?);
                 let main = Mutex::new(Arc::new(main));
-                let words = apart.then(|| Stream::new(&device)).transpose()?;
-                let tick = Event::new(&device, Timing::Off)?;
-                Ok(Lane { main, copy, words, tick, watches: Mutex::default() })
+                let words = apart.then(|| Stream::new(device)).transpose()?;
+                let tick = Event::new(device, Timing::Off)?;
+                Ok(Lane { card, main, copy, words, tick, watches: Mutex::default() })
             })
             .collect::<Result<_, Error>>()?;
-        let rescue = Stream::new(&device)?;
-        let inner = Inner {
-            device,
-            lanes,
-            passive,
-            rescue,
-            modules: Mutex::default(),
-            dropped: Mutex::default(),
-            instances: Mutex::default(),
-        };
+        let inner =
+            Inner { cards, lanes, passive, dropped: Mutex::default(), instances: Mutex::default() };
         Ok(Gpu { inner: Arc::new(inner) })
     }
 
+    /// What rank 0 runs on, in words.
     pub(crate) fn name(&self) -> &str {
-        &self.device().properties().name
+        &self.device(0).properties().name
     }
 
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.inner.device
+    /// The GPU of a rank.
+    fn card(&self, rank: u32) -> &Card {
+        &self.inner.cards[self.lane(rank).card]
+    }
+
+    pub(crate) fn device(&self, rank: u32) -> &Arc<Device> {
+        &self.card(rank).device
+    }
+
+    /// The number of each rank's GPU, where they are not all the same one.
+    pub(crate) fn ordinals(&self) -> Option<Vec<u32>> {
+        let ordinals = || (0..self.ranks()).map(|rank| self.device(rank).ordinal()).collect();
+        (self.inner.cards.len() > 1).then(ordinals)
     }
 
     /// The passive peers, where all but rank 0 are.
@@ -205,13 +209,17 @@ impl Gpu {
         self.inner.lanes.len() as u32
     }
 
-    pub(crate) fn zeros<T: Element>(&self, elements: usize) -> Result<DeviceBuffer, Error> {
+    pub(crate) fn zeros<T: Element>(
+        &self,
+        rank: u32,
+        elements: usize,
+    ) -> Result<DeviceBuffer, Error> {
         let bytes = (elements * size_of::<T>()) as u64;
-        Ok(DeviceBuffer::alloc_zeroed(self.device(), bytes)?)
+        Ok(DeviceBuffer::alloc_zeroed(self.device(rank), bytes)?)
     }
 
-    pub(crate) fn upload<T: Element>(&self, data: &[T]) -> Result<DeviceBuffer, Error> {
-        let buffer = DeviceBuffer::alloc(self.device(), size_of_val(data) as u64)?;
+    pub(crate) fn upload<T: Element>(&self, rank: u32, data: &[T]) -> Result<DeviceBuffer, Error> {
+        let buffer = DeviceBuffer::alloc(self.device(rank), size_of_val(data) as u64)?;
         buffer.copy_from(0, data)?;
         Ok(buffer)
     }
@@ -262,20 +270,8 @@ impl Gpu {
             let instances = self.instances();
             let own = instances.iter().filter(|instance| instance.rank == rank);
             for instance in own.filter(|instance| instance.has_stalled()) {
-                instance.release(&self.inner.rescue)?;
+                instance.release(&self.card(rank).rescue)?;
             }
         }
-    }
-
-    /// The loaded code of an image.
-    fn module(&self, image: &'static Image) -> Result<Arc<Module>, Error> {
-        let mut modules = self.inner.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = image.ptx.as_ptr() as usize;
-        if let Some(module) = modules.get(&key) {
-            return Ok(Arc::clone(module));
-        }
-        let module = Module::load(self.device(), image.ptx)?;
-        modules.insert(key, Arc::clone(&module));
-        Ok(module)
     }
 }

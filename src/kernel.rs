@@ -113,17 +113,13 @@ impl Loaded {
 
     /// Rows and columns of every argument, each checked to lie where this rank computes.
     fn extents(&self, args: &[Arg<'_>]) -> Result<problem::Extents, Error> {
-        let on_host = matches!(self.shared.backend, Backend::Host { .. });
         let mut extents = Vec::with_capacity(args.len());
         for (index, arg) in args.iter().enumerate() {
             extents.push(match arg {
                 Arg::Scalar(_) => [0, 0],
                 Arg::Tensor(tensor) => {
-                    let is_host = !matches!(tensor.data, Data::Device(_));
-                    if is_host != on_host {
-                        let place = |host| if host { "the host" } else { "the GPU" }.to_owned();
+                    if let Some([expected, found]) = self.misplaced(&tensor.data) {
                         let param = self.source.kernel.params[ParamId::new(index)].name.clone();
-                        let (expected, found) = (place(on_host), place(is_host));
                         return Err(Error::WrongPlace { param, expected, found });
                     }
                     let name = || &self.source.kernel.params[ParamId::new(index)].name;
@@ -135,6 +131,22 @@ impl Loaded {
             });
         }
         Ok(extents)
+    }
+
+    /// Where a tensor should lie and where it lies, unless that is where this rank computes.
+    fn misplaced(&self, data: &Data<'_>) -> Option<[String; 2]> {
+        match (&self.shared.backend, data) {
+            (Backend::Host { .. }, Data::Device(_)) => Some(["the host".into(), "the GPU".into()]),
+            (Backend::Gpu(_), Data::Read(_) | Data::Write(_)) => {
+                Some(["the GPU".into(), "the host".into()])
+            }
+            (Backend::Gpu(gpu), Data::Device(buffer)) => {
+                let own = gpu.device(self.meeting.rank()).ordinal();
+                let found = buffer.device().ordinal();
+                (own != found).then(|| [own, found].map(|ordinal| format!("GPU {ordinal}")))
+            }
+            (Backend::Host { .. }, Data::Read(_) | Data::Write(_)) => None,
+        }
     }
 
     /// Agrees with the other ranks on what is launched, and makes what a new shape needs.

@@ -1,5 +1,5 @@
-//! Worlds and ranks: the same source runs over threads, over virtual ranks of one GPU, or (later)
-//! over processes.
+//! Worlds and ranks: the same source runs over threads, over GPUs, over virtual ranks of one GPU, or
+//! (later) over processes.
 
 use crate::error::Error;
 use crate::gpu::{Gpu, Outbox, Peers};
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
 pub(crate) enum Backend {
     /// Threads of this process, with so many CTAs a rank.
     Host { ctas: u32 },
-    /// Virtual ranks of one GPU.
+    /// Ranks on GPUs.
     Gpu(Gpu),
 }
 
@@ -83,7 +83,32 @@ impl World {
         if !(1..=64).contains(&n) {
             return Err(Error::WorldSize(n));
         }
-        World::new(n, Backend::Gpu(Gpu::open(gpu, n)?))
+        World::devices(&vec![gpu; n as usize])
+    }
+
+    /// A world with a rank for each entry of `gpus`, on the GPU of that number: rank 0 on the
+    /// first. GPUs are peers, whose kernels store straight into each other's memory, and a rank
+    /// has the whole of its GPU. A number that comes several times is a GPU that as many ranks
+    /// share, as those of [`World::virtual_ranks`] do.
+    ///
+    /// ```
+    /// use flux::prelude::*;
+    ///
+    /// match World::devices(&[0, 1]) {
+    ///     Ok(world) => println!("running on {world}"),
+    ///     Err(reason) => println!("no such world here: {reason}"),
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WorldSize`] unless `gpus` has 1 to 64 entries; those of [`World::virtual_ranks`]
+    /// for each GPU; two GPUs that do not reach each other's memory, atomic operations included,
+    /// as those that NVLink connects do.
+    pub fn devices(gpus: &[u32]) -> Result<World, Error> {
+        if !(1..=64).contains(&gpus.len()) {
+            return Err(Error::WorldSize(u32::try_from(gpus.len()).unwrap_or(u32::MAX)));
+        }
+        World::new(gpus.len() as u32, Backend::Gpu(Gpu::open(gpus)?))
     }
 
     /// A world of `n` ranks of which only rank 0 computes, on the GPU numbered `gpu`. Its peers are
@@ -235,14 +260,17 @@ fn resume<T>(panic: Box<dyn Any + Send>) -> T {
 impl FromStr for World {
     type Err = Error;
 
-    /// `host:8` or `gpu:4`.
+    /// `host:8`, `gpu:4` (virtual ranks of the first GPU) or `devices:0,1`.
     fn from_str(name: &str) -> Result<World, Error> {
         let unknown = || Error::WorldName(name.to_owned());
-        let (kind, size) = name.split_once(':').ok_or_else(unknown)?;
-        let size = size.parse().map_err(|_| unknown())?;
+        let number = |text: &str| text.parse::<u32>().map_err(|_| unknown());
+        let (kind, given) = name.split_once(':').ok_or_else(unknown)?;
         match kind {
-            "host" => World::host(size),
-            "gpu" => World::virtual_ranks(0, size),
+            "host" => World::host(number(given)?),
+            "gpu" => World::virtual_ranks(0, number(given)?),
+            "devices" => {
+                World::devices(&given.split(',').map(number).collect::<Result<Vec<_>, _>>()?)
+            }
             _ => Err(unknown()),
         }
     }
@@ -252,9 +280,13 @@ impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shared.backend {
             Backend::Host { .. } => write!(f, "host:{}", self.shared.size),
-            Backend::Gpu(gpu) => match gpu.passive() {
-                None => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),
-                Some(_) => write!(f, "gpu:1 of {} ({})", self.shared.size, gpu.name()),
+            Backend::Gpu(gpu) => match (gpu.passive(), gpu.ordinals()) {
+                (Some(_), _) => write!(f, "gpu:1 of {} ({})", self.shared.size, gpu.name()),
+                (None, None) => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),
+                (None, Some(ordinals)) => {
+                    let ordinals: Vec<_> = ordinals.iter().map(u32::to_string).collect();
+                    write!(f, "devices:{} ({})", ordinals.join(","), gpu.name())
+                }
             },
         }
     }
@@ -318,7 +350,7 @@ impl Rank {
                 Storage::Host(data)
             }
             Backend::Gpu(gpu) => {
-                let buffer = gpu.zeros::<T>(elements)?;
+                let buffer = gpu.zeros::<T>(self.index, elements)?;
                 Storage::Device(OnDevice::new(buffer, gpu, self.index))
             }
         };
@@ -341,7 +373,7 @@ impl Rank {
         let storage = match &self.shared.backend {
             Backend::Host { .. } => Storage::Host(data.to_vec()),
             Backend::Gpu(gpu) => {
-                let buffer = gpu.upload(data)?;
+                let buffer = gpu.upload(self.index, data)?;
                 Storage::Device(OnDevice::new(buffer, gpu, self.index))
             }
         };
@@ -367,7 +399,7 @@ impl Rank {
             let problem = "device memory was given to a rank of the host".into();
             return Err(Error::Unsupported { kernel: "adopt".into(), problem });
         };
-        let (own, theirs) = (gpu.device().ordinal(), buffer.device().ordinal());
+        let (own, theirs) = (gpu.device(self.index).ordinal(), buffer.device().ordinal());
         if own != theirs {
             let problem = format!("expected memory of device {own}, found some of device {theirs}");
             return Err(Error::Unsupported { kernel: "adopt".into(), problem });
@@ -398,7 +430,7 @@ impl Rank {
             let problem = "a rank of the host has no stream".into();
             return Err(Error::Unsupported { kernel: "use_stream".into(), problem });
         };
-        let (own, theirs) = (gpu.device().ordinal(), stream.device().ordinal());
+        let (own, theirs) = (gpu.device(self.index).ordinal(), stream.device().ordinal());
         if own != theirs {
             let problem =
                 format!("expected a stream of device {own}, found one of device {theirs}");
@@ -435,7 +467,7 @@ impl Rank {
     pub fn device(&self) -> Option<Arc<Device>> {
         match &self.shared.backend {
             Backend::Host { .. } => None,
-            Backend::Gpu(gpu) => Some(Arc::clone(gpu.device())),
+            Backend::Gpu(gpu) => Some(Arc::clone(gpu.device(self.index))),
         }
     }
 

@@ -1,6 +1,7 @@
-//! All-gather + GEMM and GEMM + reduce-scatter on virtual ranks of a real GPU.
+//! All-gather + GEMM and GEMM + reduce-scatter on real GPUs: virtual ranks of one, and ranks on several.
 //!
-//! Without a device every case is counted as ignored and the reason is printed.
+//! Without a device every case is counted as ignored and the reason is printed; without a second
+//! one, the cases that need two.
 
 #![expect(unreachable_pub, reason = "kernels stand as they would in a library")]
 
@@ -12,6 +13,8 @@ mod data;
 mod language_device;
 #[path = "support/passive_device.rs"]
 mod passive_device;
+#[path = "support/real_devices.rs"]
+mod real_devices;
 
 use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};
@@ -144,7 +147,11 @@ const ODD: [Dims; 24] = [
 const MODELS: [(&str, [usize; 2], [usize; 2]); 2] =
     [("gpt3", [6144, 12288], [12288, 6144]), ("llama2", [3584, 8192], [8192, 3584])];
 
-const WORLDS: [u32; 4] = [1, 2, 4, 8];
+/// Numbers of the GPUs of each rank.
+type Gpus = &'static [u32];
+
+/// Virtual ranks of the first GPU.
+const WORLDS: [Gpus; 4] = [&[0], &[0; 2], &[0; 4], &[0; 8]];
 
 /// Relative Frobenius error that 8 significant bits and one more rounding of partial sums explain.
 const TOLERANCE: f64 = 5e-3;
@@ -180,6 +187,8 @@ fn sent(schedule: &&Schedule) -> bool {
     schedule.transport == Some(Transport::CopyEngine)
 }
 
+type Test = Box<dyn FnOnce() -> Result<(), Failed> + Send>;
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let missing = World::virtual_ranks(0, 1).err();
@@ -187,77 +196,68 @@ fn main() -> ExitCode {
         println!("skipped: no CUDA device ({reason})");
     }
     let mut trials = Vec::new();
-    let mut add = |name: String, test: Box<dyn FnOnce() -> Result<(), Failed> + Send>| {
+    let mut add = |name: String, test: Test| {
         trials.push(Trial::test(name, test).with_ignored_flag(missing.is_some()));
     };
-    for world in WORLDS {
-        add(
-            format!("gather_bf16_odd_exact_{world}"),
-            Box::new(move || exact_gathers(world, load!(ag_relu_bf16))),
-        );
-        add(
-            format!("gather_f16_odd_exact_{world}"),
-            Box::new(move || exact_gathers(world, load!(ag_relu_f16))),
-        );
-        add(
-            format!("sliced_bf16_odd_exact_{world}"),
-            Box::new(move || exact_gathers(world, load!(ag_relu_bf16, sliced))),
-        );
-        add(
-            format!("sliced_f16_odd_exact_{world}"),
-            Box::new(move || exact_gathers(world, load!(ag_relu_f16, sliced))),
-        );
-        add(
-            format!("scatter_bf16_odd_exact_{world}"),
-            Box::new(move || exact_scatters(world, load!(rs_bf16))),
-        );
-        add(
-            format!("sent_bf16_odd_exact_{world}"),
-            Box::new(move || exact_scatters(world, load!(rs_bf16, sent))),
-        );
-        add(
-            format!("sent_f16_odd_exact_{world}"),
-            Box::new(move || exact_scatters(world, load!(rs_f16, sent))),
-        );
-        add(
-            format!("scatter_f16_odd_exact_{world}"),
-            Box::new(move || exact_scatters(world, load!(rs_f16))),
-        );
-        for (model, gathered, scattered) in MODELS {
-            add(
-                format!("gather_bf16_{model}_{world}"),
-                Box::new(move || close_gather(world, gathered, load!(ag_gelu_bf16))),
-            );
-            add(
-                format!("gather_f16_{model}_{world}"),
-                Box::new(move || close_gather(world, gathered, load!(ag_gelu_f16))),
-            );
-            add(
-                format!("scatter_bf16_{model}_{world}"),
-                Box::new(move || close_scatter(world, scattered, load!(rs_bf16))),
-            );
-            add(
-                format!("scatter_f16_{model}_{world}"),
-                Box::new(move || close_scatter(world, scattered, load!(rs_f16))),
-            );
+    for gpus in WORLDS {
+        for (name, test) in exact_cases(gpus).into_iter().chain(close_cases(gpus)) {
+            add(format!("{name}_{}", gpus.len()), test);
         }
     }
-    add("a_hundred_launches_without_reset".into(), Box::new(many_launches));
+    let two = WORLDS[1];
+    add("a_hundred_launches_without_reset".into(), Box::new(|| many_launches(WORLDS[2], 10)));
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
-    add("a_missing_rank_stalls_within_its_limit".into(), Box::new(missing_rank));
-    add("copies_behind_a_launch_that_gave_up_are_let_go".into(), Box::new(abandoned_copies));
+    add("a_missing_rank_stalls_within_its_limit".into(), Box::new(|| missing_rank(two)));
+    add(
+        "copies_behind_a_launch_that_gave_up_are_let_go".into(),
+        Box::new(|| abandoned_copies(two)),
+    );
     trials.extend(language_device::trials(missing.is_some()));
     trials.extend(bad_device::trials(missing.is_some()));
     trials.extend(passive_device::trials(missing.is_some()));
+    trials.extend(real_devices::trials(missing.is_some()));
     let mut arguments = arguments;
     // Every case wants the whole device.
     arguments.test_threads = Some(1);
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn world(ranks: u32) -> Result<World, Error> {
-    World::virtual_ranks(0, ranks)
+/// Every operator on odd shapes, exactly.
+fn exact_cases(gpus: Gpus) -> [(String, Test); 8] {
+    let cases: [(&str, Test); 8] = [
+        ("gather_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16)))),
+        ("gather_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16)))),
+        ("sliced_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, sliced)))),
+        ("sliced_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, sliced)))),
+        ("scatter_bf16", Box::new(move || exact_scatters(gpus, load!(rs_bf16)))),
+        ("sent_bf16", Box::new(move || exact_scatters(gpus, load!(rs_bf16, sent)))),
+        ("sent_f16", Box::new(move || exact_scatters(gpus, load!(rs_f16, sent)))),
+        ("scatter_f16", Box::new(move || exact_scatters(gpus, load!(rs_f16)))),
+    ];
+    cases.map(|(name, test)| (format!("{name}_odd_exact"), test))
+}
+
+/// Every operator on shapes of models, closely.
+fn close_cases(gpus: Gpus) -> impl Iterator<Item = (String, Test)> {
+    MODELS.into_iter().flat_map(move |(model, gathered, scattered)| {
+        let cases: [(&str, Test); 4] = [
+            ("gather_bf16", Box::new(move || close_gather(gpus, gathered, load!(ag_gelu_bf16)))),
+            ("gather_f16", Box::new(move || close_gather(gpus, gathered, load!(ag_gelu_f16)))),
+            ("scatter_bf16", Box::new(move || close_scatter(gpus, scattered, load!(rs_bf16)))),
+            ("scatter_f16", Box::new(move || close_scatter(gpus, scattered, load!(rs_f16)))),
+        ];
+        cases.map(|(name, test)| (format!("{name}_{model}"), test))
+    })
+}
+
+fn world(gpus: Gpus) -> Result<World, Error> {
+    let ranks = gpus.len() as u32;
+    if gpus.iter().all(|&gpu| gpu == 0) {
+        World::virtual_ranks(0, ranks)
+    } else {
+        World::devices(gpus)
+    }
 }
 
 fn poison<T: Number>(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<T>, Error> {
@@ -265,8 +265,8 @@ fn poison<T: Number>(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<T>,
 }
 
 /// Small integers, so that every output is known to the last bit.
-fn exact_gathers<T: Number>(ranks: u32, load: Load<T>) -> Result<(), Failed> {
-    let world = world(ranks)?;
+fn exact_gathers<T: Number>(gpus: Gpus, load: Load<T>) -> Result<(), Failed> {
+    let (world, ranks) = (world(gpus)?, gpus.len());
     for [m, n, k] in ODD {
         let a: Vec<T> = Draw::Integers.rows(1, 0..m, k);
         let outputs = world.run(|rank| {
@@ -292,8 +292,8 @@ fn exact_gathers<T: Number>(ranks: u32, load: Load<T>) -> Result<(), Failed> {
     Ok(())
 }
 
-fn exact_scatters<T: Number>(ranks: u32, load: Load<T>) -> Result<(), Failed> {
-    let world = world(ranks)?;
+fn exact_scatters<T: Number>(gpus: Gpus, load: Load<T>) -> Result<(), Failed> {
+    let (world, ranks) = (world(gpus)?, gpus.len());
     for [m, n, k] in ODD {
         let part = |rank: u64| -> (Vec<T>, Vec<T>) {
             (Draw::Integers.rows(10 + rank, 0..m, k), Draw::Integers.rows(30 + rank, 0..n, k))
@@ -309,8 +309,8 @@ fn exact_scatters<T: Number>(ranks: u32, load: Load<T>) -> Result<(), Failed> {
         let rows: Vec<usize> = (0..m).collect();
         let bias = Draw::Integers.rows::<f32>(9, 0..1, n);
         let mut expected: Vec<f64> = (0..m * n).map(|i| bias[i % n].into()).collect();
-        for rank in 0..ranks {
-            let (a, b) = part(rank.into());
+        for rank in 0..ranks as u64 {
+            let (a, b) = part(rank);
             for (sum, x) in expected.iter_mut().zip(product(&a, &b, k, &rows)) {
                 *sum += x;
             }
@@ -363,11 +363,11 @@ fn close(what: &str, found: &[f32], expected: &[f64]) -> Result<(), Failed> {
     }
 }
 
-fn close_gather<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Result<(), Failed> {
-    let m = 2048;
+fn close_gather<T: Number>(gpus: Gpus, [n, k]: [usize; 2], load: Load<T>) -> Result<(), Failed> {
+    let (m, ranks) = (2048, gpus.len());
     let a: Vec<T> = Draw::Uniform.rows(1, 0..m, k);
     let bias = Draw::Uniform.rows::<f32>(3, 0..1, n);
-    let outputs = world(ranks)?.run(|rank| {
+    let outputs = world(gpus)?.run(|rank| {
         let b = rank.tensor(n, k, &Draw::Uniform.rows::<T>(2, 0..n, k))?;
         let rows = rank.own_range(m);
         let shard = rank.tensor(rows.len(), k, &a[rows.start * k..rows.end * k])?;
@@ -393,12 +393,12 @@ fn close_gather<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Res
     Ok(())
 }
 
-fn close_scatter<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Result<(), Failed> {
-    let m = 2048;
+fn close_scatter<T: Number>(gpus: Gpus, [n, k]: [usize; 2], load: Load<T>) -> Result<(), Failed> {
+    let (m, ranks) = (2048, gpus.len());
     // f16 ends at 65504: scaled so that sums over k and ranks stay far below.
     let a: Vec<T> = Draw::Uniform.rows(1, 0..m, k);
     let bias = Draw::Uniform.rows::<f32>(3, 0..1, n);
-    let outputs = world(ranks)?.run(|rank| {
+    let outputs = world(gpus)?.run(|rank| {
         let seed = 20 + u64::from(rank.index());
         let b = rank.tensor(n, k, &Draw::Uniform.rows::<T>(seed, 0..n, k))?;
         let a = rank.tensor(m, k, &a)?;
@@ -409,8 +409,8 @@ fn close_scatter<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Re
     })?;
     let rows = sample(m);
     let mut expected: Vec<f64> = (0..rows.len() * n).map(|i| f64::from(bias[i % n])).collect();
-    for rank in 0..ranks {
-        let b: Vec<T> = Draw::Uniform.rows(20 + u64::from(rank), 0..n, k);
+    for rank in 0..ranks as u64 {
+        let b: Vec<T> = Draw::Uniform.rows(20 + rank, 0..n, k);
         for (sum, x) in expected.iter_mut().zip(product(&a, &b, k, &rows)) {
             *sum += x;
         }
@@ -423,15 +423,16 @@ fn close_scatter<T: Number>(ranks: u32, [n, k]: [usize; 2], load: Load<T>) -> Re
     close(&format!("scatter {m}x{n}x{k}, world {ranks}"), &found, &expected)
 }
 
-/// Both operators, a hundred times each on every rank without a reset, with new data now and then.
-fn many_launches() -> Result<(), Failed> {
-    let (m, n, k, ranks) = (500, 264, 200, 4);
+/// Both operators on every rank without a reset, ten times as often as `each`, with new data now
+/// and then.
+fn many_launches(gpus: Gpus, each: usize) -> Result<(), Failed> {
+    let (m, n, k, ranks) = (500, 264, 200, gpus.len() as f64);
     let rows: Vec<usize> = (0..m).collect();
     let b: Vec<bf16> = Draw::Integers.rows(99, 0..n, k);
     let expected: Vec<Vec<f64>> = (0..10)
         .map(|round| product(&Draw::Integers.rows::<bf16>(round, 0..m, k), &b, k, &rows))
         .collect();
-    let outcomes = world(ranks)?.run(|rank| {
+    let outcomes = world(gpus)?.run(|rank| {
         let gather = kernels::ag_relu_bf16::load(rank)?;
         let scatter = kernels::rs_bf16::load(rank)?;
         let bias = rank.zeros::<f32>(1, n)?;
@@ -444,14 +445,14 @@ fn many_launches() -> Result<(), Failed> {
         for round in 0..10 {
             shard.write(&Draw::Integers.rows::<bf16>(round, own.clone(), k))?;
             whole.write(&Draw::Integers.rows::<bf16>(round, 0..m, k))?;
-            for _ in 0..10 {
+            for _ in 0..each {
                 gather.launch(&shard, &b, &bias, &mut c)?;
                 scatter.launch(&whole, &b, &bias, &mut sum)?;
             }
             let product = &expected[round as usize];
             let relu = product.iter().map(|x| x.max(0.0));
             // Every rank contributed the same product.
-            let total = product[own.start * n..own.end * n].iter().map(|x| x * f64::from(ranks));
+            let total = product[own.start * n..own.end * n].iter().map(|x| x * ranks);
             let (c, sum) = (c.to_vec()?, sum.to_vec()?);
             let checked = same(&format!("gather, round {round}"), &c, relu)
                 .and_then(|()| same(&format!("scatter, round {round}"), &sum, total));
@@ -472,7 +473,7 @@ fn custom_order() -> Result<(), Failed> {
         TileCoord { m: tile / grid.cols, n: tile % grid.cols }
     });
     let schedule = schedule()[0].clone().order(backwards).chunk_rows(100);
-    let outputs = world(2)?.run(|rank| {
+    let outputs = world(WORLDS[1])?.run(|rank| {
         let kernel = kernels::ag_relu_bf16::load_with(rank, &schedule)?;
         let rows = rank.own_range(m);
         let a = rank.tensor(rows.len(), k, &Draw::Integers.rows::<bf16>(1, rows.clone(), k))?;
@@ -494,7 +495,7 @@ fn custom_order() -> Result<(), Failed> {
 /// A caller who has cudarc's slices and streams already: no copy, and the caller's own order.
 fn cudarc_slices() -> Result<(), Failed> {
     let (m, n, k) = (300, 264, 128);
-    let outputs = world(1)?.run(|rank| {
+    let outputs = world(WORLDS[0])?.run(|rank| {
         let outcome = || -> Result<Vec<bf16>, Failed> {
             let device = rank.device().ok_or("no device")?;
             let context = CudaContext::new(0)?;
@@ -524,10 +525,10 @@ fn cudarc_slices() -> Result<(), Failed> {
 }
 
 /// One of two ranks prepares the launch and never makes it: the other must say so.
-fn missing_rank() -> Result<(), Failed> {
+fn missing_rank(gpus: Gpus) -> Result<(), Failed> {
     let limit = Duration::from_secs(1);
     let (m, n, k) = (512, 256, 128);
-    let outcomes = world(2)?.with_limit(limit).run(|rank| {
+    let outcomes = world(gpus)?.with_limit(limit).run(|rank| {
         let kernel = kernels::ag_relu_bf16::load(rank)?;
         let a = rank.zeros::<bf16>(rank.own_rows(m), k)?;
         let b = rank.zeros::<bf16>(n, k)?;
@@ -562,8 +563,8 @@ fn missing_rank() -> Result<(), Failed> {
 
 /// Rank 1 owns no row and so waits for no contribution: in its third launch it finds that rank 0
 /// never launched at all, gives up, and leaves its copy stream waiting for tiles.
-fn abandoned_copies() -> Result<(), Failed> {
-    let world = world(2)?.with_limit(Duration::from_millis(300));
+fn abandoned_copies(gpus: Gpus) -> Result<(), Failed> {
+    let world = world(gpus)?.with_limit(Duration::from_millis(300));
     let (m, n, k) = (1, 264, 128);
     let begun = Instant::now();
     let ends = world.run(|rank| {

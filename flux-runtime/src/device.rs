@@ -2,7 +2,7 @@
 
 use crate::driver::{name_of, probe, text_of};
 use crate::error::Error;
-use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use cudarc::driver::sys::{self, CUdevice_P2PAttribute, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::sync::Arc;
@@ -153,6 +153,43 @@ impl Device {
     /// [`Error::TooFewConnections`], which says what to set.
     pub fn require_connections(&self, streams: u32) -> Result<(), Error> {
         require_connections(streams, self.connections)
+    }
+
+    /// Lets kernels and copies of this device reach the memory of `peer`, by the addresses that it
+    /// has there: what is allocated already and what comes later. Once is enough, and nothing where
+    /// both are the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoPeerAccess`]; [`Error::NoPeerAtomics`]; [`Error::Driver`].
+    pub fn enable_peer(&self, peer: &Device) -> Result<(), Error> {
+        if self.ordinal == peer.ordinal {
+            return Ok(());
+        }
+        let (device, other) = (self.ordinal, peer.ordinal);
+        let mut can: c_int = 0;
+        // SAFETY: the pointer is to a live integer; both handles came from the driver.
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.handle, peer.handle) };
+        self.check("cuDeviceCanAccessPeer", asked)?;
+        if can == 0 {
+            return Err(Error::NoPeerAccess { device, peer: other });
+        }
+        let native = CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+        let mut atomics: c_int = 0;
+        // SAFETY: as above.
+        let asked =
+            unsafe { sys::cuDeviceGetP2PAttribute(&mut atomics, native, self.handle, peer.handle) };
+        self.check("cuDeviceGetP2PAttribute", asked)?;
+        if atomics == 0 {
+            return Err(Error::NoPeerAtomics { device, peer: other });
+        }
+        self.bind()?;
+        // SAFETY: this context is current, the peer's is retained as long as `peer` lives; no
+        // other flags than zero exist.
+        match unsafe { sys::cuCtxEnablePeerAccess(peer.context, 0) } {
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            enabled => self.check("cuCtxEnablePeerAccess", enabled),
+        }
     }
 
     /// Bytes of device memory that are free now.

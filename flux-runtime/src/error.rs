@@ -147,6 +147,30 @@ pub enum Error {
         /// The device it is on.
         found: u32,
     },
+    /// Two devices that cannot reach each other's memory.
+    #[error(
+        "device {device} cannot reach the memory of device {peer}: nothing that links them lets it \
+         (`nvidia-smi topo -p2p r` shows the pairs that can). Virtual ranks of one device, or ranks \
+         of the host, need no link"
+    )]
+    NoPeerAccess {
+        /// The device that would reach out.
+        device: u32,
+        /// The device whose memory it would use.
+        peer: u32,
+    },
+    /// Two devices whose link carries copies and stores, but not the additions that signals are.
+    #[error(
+        "device {device} reaches the memory of device {peer} without atomic operations, which \
+         signals are (`nvidia-smi topo -p2p a` shows the pairs that have them: those that NVLink \
+         connects). Virtual ranks of one device, or ranks of the host, need no link"
+    )]
+    NoPeerAtomics {
+        /// The device that would raise a signal.
+        device: u32,
+        /// The device whose memory it would raise it in.
+        peer: u32,
+    },
     /// PTX that the driver's compiler rejects.
     #[error("the driver rejects the PTX ({name}): {log}")]
     Jit {

@@ -58,15 +58,16 @@ pub enum HeapMemory {
     Host,
 }
 
-/// The heaps of all ranks that share one device, zeroed: for each rank device memory, and host
-/// memory that kernels see. Tables of their addresses lie in device memory, so that a kernel finds
-/// any rank's heap by index.
+/// The heaps of all ranks of a process, zeroed: for each rank memory of its device, and host
+/// memory that kernels see. Tables of their addresses lie in the memory of each rank's device, so
+/// that a kernel finds any rank's heap by index; what it finds there it can reach where the devices
+/// are peers ([`Device::enable_peer`]).
 #[derive(Debug)]
 pub struct Heaps {
     device: Vec<Heap>,
     host: Vec<HostBuffer>,
-    /// Addresses of the device heaps, then those of the host heaps.
-    tables: DeviceBuffer,
+    /// For each rank, on its device: addresses of the device heaps, then those of the host heaps.
+    tables: Vec<DeviceBuffer>,
 }
 
 /// The memory of a device heap.
@@ -104,40 +105,45 @@ impl Heaps {
         device_bytes: u64,
         host_bytes: u64,
     ) -> Result<Heaps, Error> {
-        Heaps::of(device, &vec![HeapMemory::Device; world as usize], device_bytes, host_bytes)
+        let ranks = vec![(device.clone(), HeapMemory::Device); world as usize];
+        Heaps::of(&ranks, device_bytes, host_bytes)
     }
 
-    /// Allocates the heaps of a world with one rank for each entry of `memories`, which says what
-    /// its device heap is made of.
+    /// Allocates the heaps of a world with one rank for each entry of `ranks`, which says on which
+    /// device it is and what its device heap is made of.
     ///
     /// # Errors
     ///
     /// As [`Heaps::allocate`].
     pub fn of(
-        device: &Arc<Device>,
-        memories: &[HeapMemory],
+        ranks: &[(Arc<Device>, HeapMemory)],
         device_bytes: u64,
         host_bytes: u64,
     ) -> Result<Heaps, Error> {
-        if memories.is_empty() {
+        if ranks.is_empty() {
             let (what, high) = ("ranks of a world", u32::MAX.into());
             return Err(Error::OutOfRange { what, low: 1, high, found: 0 });
         }
-        let of_device: Vec<_> = memories
+        let of_device: Vec<_> = ranks
             .iter()
-            .map(|&memory| Heap::alloc(device, memory, device_bytes))
+            .map(|(device, memory)| Heap::alloc(device, *memory, device_bytes))
             .collect::<Result<_, _>>()?;
-        let of_host: Vec<_> = memories
+        // Pinned memory has one address for all devices.
+        let of_host: Vec<_> = ranks
             .iter()
-            .map(|_| HostBuffer::alloc(device, host_bytes))
+            .map(|(device, _)| HostBuffer::alloc(device, host_bytes))
             .collect::<Result<_, _>>()?;
         let addresses: Vec<u64> = of_device
             .iter()
             .map(|heap| heap.span().address())
             .chain(of_host.iter().map(HostBuffer::address))
             .collect();
-        let tables = DeviceBuffer::alloc(device, 8 * addresses.len() as u64)?;
-        tables.copy_from(0, &addresses)?;
+        let table = |(device, _): &(Arc<Device>, HeapMemory)| {
+            let table = DeviceBuffer::alloc(device, 8 * addresses.len() as u64)?;
+            table.copy_from(0, &addresses)?;
+            Ok(table)
+        };
+        let tables = ranks.iter().map(table).collect::<Result<_, Error>>()?;
         Ok(Heaps { device: of_device, host: of_host, tables })
     }
 
@@ -146,14 +152,25 @@ impl Heaps {
         self.device.len() as u32
     }
 
-    /// Address of the table of the device heaps' addresses, one word for each rank.
-    pub fn device_table(&self) -> u64 {
-        self.tables.address()
+    /// Address of the table of the device heaps' addresses, one word for each rank, on the device
+    /// of `rank`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`].
+    pub fn device_table(&self, rank: u32) -> Result<u64, Error> {
+        let table = self.tables.get(rank as usize);
+        table.map(DeviceBuffer::address).ok_or(Error::NoSuchRank { rank, world: self.world() })
     }
 
-    /// Address of the table of the host heaps' addresses, as the device sees them.
-    pub fn host_table(&self) -> u64 {
-        self.tables.address() + 8 * u64::from(self.world())
+    /// Address of the table of the host heaps' addresses, as devices see them, on the device of
+    /// `rank`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`].
+    pub fn host_table(&self, rank: u32) -> Result<u64, Error> {
+        Ok(self.device_table(rank)? + 8 * u64::from(self.world()))
     }
 
     /// The device heap of a rank.
@@ -166,9 +183,10 @@ impl Heaps {
         heap.map(Heap::span).ok_or(Error::NoSuchRank { rank, world: self.world() })
     }
 
-    /// Whether the device heap of a rank lies in memory of the device.
-    pub fn is_on_device(&self, rank: u32) -> bool {
-        matches!(self.device.get(rank as usize), Some(Heap::Device(_)))
+    /// Whether the device heap of a rank lies in memory of `device`.
+    pub fn is_on(&self, rank: u32, device: &Device) -> bool {
+        let heap = self.device.get(rank as usize);
+        matches!(heap, Some(Heap::Device(buffer)) if buffer.device().ordinal() == device.ordinal())
     }
 
     /// The host heap of a rank.
@@ -189,6 +207,20 @@ impl Heaps {
         let heap = self.device(rank)?;
         within("a device heap", offset, length, heap.bytes())?;
         heap.part(offset, length)
+    }
+}
+
+impl Drop for Heaps {
+    fn drop(&mut self) {
+        // Freeing memory waits for its own device, and peers may still store to it. Waits of
+        // kernels have limits, so this ends.
+        let mut drained = Vec::new();
+        for device in self.tables.iter().map(DeviceBuffer::device) {
+            if !drained.contains(&device.ordinal()) && device.bind().is_ok() {
+                device.drain();
+                drained.push(device.ordinal());
+            }
+        }
     }
 }
 

@@ -1,4 +1,8 @@
 //! What needs a GPU. Without one, every case is counted as ignored and the reason is printed.
+//! Without a second one, so are those that need two.
+
+#[path = "support/peers.rs"]
+mod peers;
 
 use flux_runtime::blas::{Blas, GemmShape};
 use flux_runtime::numbers::{Bound, Difference, Numbers};
@@ -55,13 +59,15 @@ fn main() -> ExitCode {
         the_baseline_multiplies_small_integers_exactly,
         numbers_are_drawn_compared_and_summed,
     ];
+    let no_device = device.is_err();
     let trials = cases.into_iter().map(|(name, case)| {
         let device = device.clone();
         let missing = device.is_err();
         let run = move || device.map(case).map_err(Failed::from);
         Trial::test(name, run).with_ignored_flag(missing)
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    let trials = trials.chain(peers::trials(no_device)).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn function(device: &Arc<Device>, name: &str, shared_bytes: u32) -> Function {
@@ -367,10 +373,12 @@ fn grids_that_do_not_fit_at_once_are_named(device: Arc<Device>) {
 fn heaps_are_zero_and_their_tables_point_at_them(device: Arc<Device>) {
     let heaps = Heaps::allocate(&device, 3, 1024, 512).unwrap();
     // SAFETY: the tables are 48 bytes that live as long as the heaps.
-    let tables = unsafe { DeviceBuffer::from_raw(&device, heaps.device_table(), 48) }.unwrap();
+    let tables =
+        unsafe { DeviceBuffer::from_raw(&device, heaps.device_table(1).unwrap(), 48) }.unwrap();
     let mut addresses = [0u64; 6];
     tables.copy_to(0, &mut addresses).unwrap();
-    assert_eq!(heaps.host_table(), heaps.device_table() + 24);
+    assert_eq!(heaps.host_table(1).unwrap(), heaps.device_table(1).unwrap() + 24);
+    assert!(heaps.device_table(3).is_err());
     for rank in 0..3 {
         assert_eq!(addresses[rank as usize], heaps.device(rank).unwrap().address());
         assert_eq!(addresses[3 + rank as usize], heaps.host(rank).unwrap().address());
@@ -393,8 +401,8 @@ fn content_of(device: &Arc<Device>, span: Span<'_>, content: &mut [u8]) {
 
 fn heaps_of_passive_ranks_are_pinned_host_memory(device: Arc<Device>) {
     let stream = Stream::new(&device).unwrap();
-    let memories = [HeapMemory::Device, HeapMemory::Host, HeapMemory::Host];
-    let heaps = Heaps::of(&device, &memories, 4096, 4).unwrap();
+    let ranks = [HeapMemory::Device, HeapMemory::Host, HeapMemory::Host];
+    let heaps = Heaps::of(&ranks.map(|memory| (device.clone(), memory)), 4096, 4).unwrap();
     // Words that went to a peer on the host and back.
     stream.fill_u32(heaps.span(0, 0, 4096).unwrap(), 7).unwrap();
     stream.copy(heaps.span(1, 0, 4096).unwrap(), heaps.device(0).unwrap()).unwrap();

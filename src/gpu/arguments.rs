@@ -148,7 +148,8 @@ impl GpuInstance {
         let scalars = scalars(args);
         let given = |id: BufferId| operands.iter().find(|operand| operand.buffer == id);
         let symmetric = |id: BufferId| self.workspace.buffer(id);
-        let heap = self.workspace.heaps.device(self.rank).map_or(0, |heap| heap.address());
+        let heaps = &self.workspace.heaps;
+        let heap = heaps.device(self.rank).map_or(0, |heap| heap.address());
         let state = |index: u64| self.state.address() + index * STATE_STRIDE;
         let word = |word: &Word| match *word {
             Word::Address(id) => match symmetric(id) {
@@ -166,8 +167,8 @@ impl GpuInstance {
                 Some(_) => 1,
                 None => given(id).is_some_and(aligned).into(),
             },
-            Word::DeviceHeaps => self.workspace.heaps.device_table(),
-            Word::HostHeaps => self.workspace.heaps.host_table(),
+            Word::DeviceHeaps => heaps.device_table(self.rank).unwrap_or(0),
+            Word::HostHeaps => heaps.host_table(self.rank).unwrap_or(0),
             Word::Sym(sym) => self.sym(sym).into(),
             Word::Definition(var) => self.definitions[var.index()] as u32 as u64,
             Word::Table(id) => self.tables[id.index()].address(),

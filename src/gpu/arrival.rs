@@ -53,6 +53,18 @@ pub(super) const DEVICE: Link = Link {
     exposed: 35.0,
 };
 
+/// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`). The gap is that over
+/// PCIe.
+pub(super) const NVLINK: Link = Link {
+    bytes: 378_000.0,
+    stores: 378_000.0,
+    gap: 2.6,
+    latency: 5.0,
+    alone: 378_000.0,
+    beside: 1.0,
+    exposed: 35.0,
+};
+
 /// Cycles a microsecond of a multiprocessor under load.
 pub(super) const CLOCK: f64 = 1800.0;
 
@@ -63,12 +75,23 @@ impl Gpu {
     pub(super) fn link(&self) -> Link {
         match self.passive() {
             Some(Passive { peers: Peers::Host, .. }) => PCIE,
-            Some(Passive { peers: Peers::Device, .. }) | None => DEVICE,
+            Some(Passive { peers: Peers::Device, .. }) => DEVICE,
+            None => match self.inner.cards.as_slice() {
+                [] | [_] => DEVICE,
+                cards => NVLINK.shared(cards.iter().map(|card| card.ranks).max().unwrap_or(1)),
+            },
         }
     }
 }
 
 impl Link {
+    /// What is left for each of so many ranks that share it.
+    fn shared(self, ranks: u32) -> Link {
+        let part = |rate: f64| rate / f64::from(ranks);
+        let (bytes, stores, alone) = (part(self.bytes), part(self.stores), part(self.alone));
+        Link { bytes, stores, alone, ..self }
+    }
+
     /// Cycles of a launch whose product alone takes `product`.
     pub(super) fn cycles(
         self,

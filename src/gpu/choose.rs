@@ -36,7 +36,8 @@ impl Gpu {
         Ok((source.variant(&source.family[index], &schedule)?, launch))
     }
 
-    /// CTAs of a rank's grid: its share of the device, and no more than it has tiles.
+    /// CTAs of a rank's grid: its share of the device, the least of all ranks', and no more than it
+    /// has tiles.
     fn ctas(&self, program: &Program, schedule: &Schedule, shape: Shape) -> Result<u32, Error> {
         // Copies between ranks of one device, also those that passive peers play, are within it.
         let within = match self.passive() {
@@ -45,9 +46,15 @@ impl Gpu {
             Some(Passive { peers: Peers::Device, .. }) => program.communicates(),
             None => program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
         };
-        let reserve = if within { COPY_SMS } else { 0 };
-        let sms = self.device().properties().sms;
-        let share = SmBudget::split(sms, self.ranks(), reserve)?.ctas / program.split_k;
+        let mut share = u32::MAX;
+        for card in &self.inner.cards {
+            // Alone on its GPU a rank copies to other GPUs, beside which nothing is kept back.
+            let is_alone = card.ranks == 1 && self.passive().is_none();
+            let reserve = if within && !is_alone { COPY_SMS } else { 0 };
+            let sms = card.device.properties().sms;
+            share = share.min(SmBudget::split(sms, card.ranks, reserve)?.ctas);
+        }
+        let share = share / program.split_k;
         let tiles = tiles(program, shape);
         let most = match program.balance {
             Balance::Tiles => tiles,

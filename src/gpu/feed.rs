@@ -154,7 +154,8 @@ impl GpuInstance {
         let row_bytes = u64::from(from.cols.end - from.cols.start) * element;
         let rows = u64::from(from.rows.end - from.rows.start);
         let (source, target) = (self.rows(view, operands, from)?, self.rows(view, operands, to)?);
-        let within = from.rank != to.rank && self.workspace.heaps.is_on_device(to.rank);
+        // Between devices copy engines are all there is.
+        let within = from.rank != to.rank && self.workspace.heaps.is_on(to.rank, copies.device());
         if within && beside {
             copies.copy_2d_beside(target, source, row_bytes, rows)?;
         } else {

@@ -73,7 +73,7 @@ impl Inbound {
         active: u32,
         workspace: &GpuWorkspace,
     ) -> Result<Inbound, Error> {
-        let device = gpu.device();
+        let device = gpu.device(active);
         let scripts = scripts(program, launch, active).map_err(|problem| Error::Unsupported {
             kernel: program.name.clone(),
             problem: format!("passive peers cannot play it: {problem}"),

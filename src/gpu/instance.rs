@@ -77,11 +77,12 @@ impl Gpu {
         let program = member.verified.program();
         let image = member.image.expect("a member of a GPU family has an image");
         let abi = Abi::of(program);
-        let device = self.device();
-        let function = self.module(image)?.function(image.entry, image.shared_bytes)?;
+        let card = self.card(rank);
+        let device = &card.device;
+        let function = card.module(image)?.function(image.entry, image.shared_bytes)?;
         // What the Program calls a CTA is a cluster of so many.
         let (ctas, threads) = (launch.ctas * program.split_k, abi::threads(program.consumers));
-        function.require_resident(self.ranks(), ctas, threads, image.shared_bytes)?;
+        function.require_resident(card.ranks, ctas, threads, image.shared_bytes)?;
         let view =
             RankView::new(program, launch, rank).map_err(rejected_order(source.definition))?;
         let (tables, padded) = (tables(device, &view)?, padded(device, &view, &abi)?);
@@ -207,7 +208,7 @@ impl GpuInstance {
         let main = gpu.lane(self.rank).main();
         let given = self.operands(source, args);
         let loaded = self.pad(&main, &given)?;
-        let maps = self.maps(gpu.device(), source, member, &loaded)?;
+        let maps = self.maps(gpu.device(self.rank), source, member, &loaded)?;
         let words = self.words(&loaded, args);
         // The kernel counts its launches itself; the host counts along for the copies it feeds.
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

@@ -8,7 +8,7 @@ use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
 use flux_runtime::{HeapMemory, Heaps, Layout, Rows};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Symmetric buffers and signals of all ranks.
 #[derive(Debug)]
@@ -106,11 +106,18 @@ impl Gpu {
             };
             signals.push(heap.place(4 * u64::from(view.signal_len(id)))?);
         }
-        let mut memories = vec![HeapMemory::Device; launch.world as usize];
-        if let Some(Passive { peers: Peers::Host, .. }) = self.passive() {
-            memories[1..].fill(HeapMemory::Host);
-        }
-        let heaps = Heaps::of(self.device(), &memories, device.bytes(), host.bytes().max(4))?;
+        let peers = match self.passive() {
+            Some(Passive { peers: Peers::Host, .. }) => HeapMemory::Host,
+            Some(Passive { peers: Peers::Device, .. }) | None => HeapMemory::Device,
+        };
+        // Passive peers are memory that the one active rank's device reaches.
+        let last = self.ranks() - 1;
+        let heap = |rank: u32| match rank {
+            0 => (Arc::clone(self.device(0)), HeapMemory::Device),
+            _ => (Arc::clone(self.device(rank.min(last))), peers),
+        };
+        let ranks: Vec<_> = (0..launch.world).map(heap).collect();
+        let heaps = Heaps::of(&ranks, device.bytes(), host.bytes().max(4))?;
         Ok(GpuWorkspace { heaps, buffers, signals, abandoned: OnceLock::new() })
     }
 }

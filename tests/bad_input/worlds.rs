@@ -11,6 +11,10 @@ fn a_world_has_1_to_64_ranks() {
             assert_eq!(world.expect_err("no such world").to_string(), says);
         }
     }
+    for gpus in [&[][..], &[0; 65]] {
+        let says = format!("a world has 1 to 64 ranks, found {}", gpus.len());
+        assert_eq!(World::devices(gpus).expect_err("no such world").to_string(), says);
+    }
     let ranks = World::host(64).and_then(|world| world.run(|rank| Ok(rank.index())));
     assert_eq!(ranks.expect("the largest world"), (0..64).collect::<Vec<_>>());
 }
@@ -29,9 +33,16 @@ fn a_name_that_is_no_world_is_quoted() {
         "4",
         "host: 4",
         "host:4294967296",
+        "devices",
+        "devices:",
+        "devices:0,",
+        "devices:0;1",
+        "devices:0, 1",
+        "devices:-1",
     ] {
         let error = name.parse::<World>().expect_err("no such world");
-        let says = format!("expected a world such as `host:8` or `gpu:4`, found `{name}`");
+        let says =
+            format!("expected a world such as `host:8`, `gpu:4` or `devices:0,1`, found `{name}`");
         assert_eq!(error.to_string(), says);
     }
     for name in ["host:0", "gpu:0", "host:65", "gpu:65"] {
@@ -44,11 +55,14 @@ fn a_name_that_is_no_world_is_quoted() {
 #[test]
 fn a_device_that_is_not_there_is_an_error() {
     // Without a driver it says so; with one, that there are not so many devices.
-    let error = World::virtual_ranks(99, 1).expect_err("no machine has so many");
-    let says = error.to_string();
-    let expected = ["CUDA driver", "device 99 does not exist, the driver sees"];
-    assert!(expected.iter().any(|part| says.contains(part)), "{says}");
-    assert!(matches!(error, Error::Runtime(_)), "{error:?}");
+    let named = "devices:99".parse();
+    for world in [World::virtual_ranks(99, 1), World::devices(&[99, 99]), named] {
+        let error = world.expect_err("no machine has so many");
+        let says = error.to_string();
+        let expected = ["CUDA driver", "device 99 does not exist, the driver sees"];
+        assert!(expected.iter().any(|part| says.contains(part)), "{says}");
+        assert!(matches!(error, Error::Runtime(_)), "{error:?}");
+    }
 }
 
 #[test]

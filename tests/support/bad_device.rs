@@ -26,7 +26,7 @@ pub(crate) fn trials(ignored: bool) -> impl Iterator<Item = Trial> {
 }
 
 /// That an error says what is expected of it.
-fn says<T>(outcome: Result<T, Error>, expected: &str) -> Result<(), Failed> {
+pub(crate) fn says<T>(outcome: Result<T, Error>, expected: &str) -> Result<(), Failed> {
     match outcome {
         Ok(_) => Err(format!("expected an error with `{expected}`").into()),
         Err(error) if error.to_string().contains(expected) => Ok(()),
@@ -40,11 +40,11 @@ fn alone(test: impl Fn(&Rank) -> Result<(), Failed> + Sync) -> Result<(), Failed
 }
 
 /// Ones times ones: every element of the product is k.
-fn ones(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<bf16>, Error> {
+pub(crate) fn ones(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<bf16>, Error> {
     rank.tensor(rows, cols, &vec![bf16::ONE; rows * cols])
 }
 
-fn is_k(c: &Tensor<bf16>, k: usize) -> Result<(), Failed> {
+pub(crate) fn is_k(c: &Tensor<bf16>, k: usize) -> Result<(), Failed> {
     let wrong = c.to_vec()?.into_iter().position(|x| x != bf16::from_f32(k as f32));
     wrong.map_or(Ok(()), |index| Err(format!("element {index} is wrong").into()))
 }

@@ -89,35 +89,47 @@ type Run = fn(&Rank, [usize; 3]) -> Result<Vec<f32>, Error>;
 /// Ragged in every dimension; straddling shards; several tiles; rows of no multiple of 16 bytes.
 const SHAPES: [[usize; 3]; 4] = [[1, 8, 16], [130, 264, 72], [385, 333, 200], [700, 520, 333]];
 
+/// Kernels, and how far their values may lie apart.
+const CASES: [(&str, Run, f32); 4] = [
+    ("two_outputs_of_one_accumulator", two_outputs, 0.0),
+    ("gathered_in_and_scattered_out", gather_and_scatter, 0.0),
+    ("two_products_and_smooth_functions", gated, 2e-5),
+    ("a_right_operand_that_is_not_transposed", not_transposed, 0.0),
+];
+
 /// Every case, ignored where there is no device.
 pub(crate) fn trials(ignored: bool) -> impl Iterator<Item = Trial> {
-    let cases: [(&str, Run, f32); 4] = [
-        ("two_outputs_of_one_accumulator", two_outputs, 0.0),
-        ("gathered_in_and_scattered_out", gather_and_scatter, 0.0),
-        ("two_products_and_smooth_functions", gated, 2e-5),
-        ("a_right_operand_that_is_not_transposed", not_transposed, 0.0),
-    ];
-    cases.into_iter().map(move |(name, run, tolerance)| {
-        Trial::test(name, move || agree(run, tolerance)).with_ignored_flag(ignored)
+    CASES.into_iter().map(move |(name, run, tolerance)| {
+        let test = move || {
+            let worlds = [1, 2, 3, 8].into_iter();
+            worlds
+                .map(|ranks| World::virtual_ranks(0, ranks))
+                .try_for_each(|world| agree(&world?, run, tolerance))
+        };
+        Trial::test(name, test).with_ignored_flag(ignored)
     })
 }
 
+/// Every case on `world`.
+pub(crate) fn agree_on(world: &World) -> Result<(), Failed> {
+    CASES.into_iter().try_for_each(|(_, run, tolerance)| agree(world, run, tolerance))
+}
+
 /// Host and device give the same, up to `tolerance` relative to the larger of 1 and the value.
-fn agree(run: Run, tolerance: f32) -> Result<(), Failed> {
-    for ranks in [1, 2, 3, 8] {
-        let (host, device) = (World::host(ranks)?, World::virtual_ranks(0, ranks)?);
-        for shape in SHAPES {
-            let expected: Outputs = host.run(|rank| run(rank, shape))?;
-            let found: Outputs = device.run(|rank| run(rank, shape))?;
-            for (rank, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                let close = |(x, y): (&f32, &f32)| (x - y).abs() <= tolerance * y.abs().max(1.0);
-                let wrong = found.iter().zip(expected).position(|pair| !close(pair));
-                if found.len() != expected.len() || wrong.is_some() {
-                    let at = wrong.unwrap_or(found.len().min(expected.len()));
-                    let (x, y) = (found.get(at), expected.get(at));
-                    let place = format!("{shape:?}, rank {rank} of {ranks}, element {at}");
-                    return Err(format!("{place}: the device gives {x:?}, the host {y:?}").into());
-                }
+fn agree(device: &World, run: Run, tolerance: f32) -> Result<(), Failed> {
+    let ranks = device.size();
+    let host = World::host(ranks)?;
+    for shape in SHAPES {
+        let expected: Outputs = host.run(|rank| run(rank, shape))?;
+        let found: Outputs = device.run(|rank| run(rank, shape))?;
+        for (rank, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let close = |(x, y): (&f32, &f32)| (x - y).abs() <= tolerance * y.abs().max(1.0);
+            let wrong = found.iter().zip(expected).position(|pair| !close(pair));
+            if found.len() != expected.len() || wrong.is_some() {
+                let at = wrong.unwrap_or(found.len().min(expected.len()));
+                let (x, y) = (found.get(at), expected.get(at));
+                let place = format!("{shape:?}, rank {rank} of {ranks}, element {at}");
+                return Err(format!("{place}: the device gives {x:?}, the host {y:?}").into());
             }
         }
     }
