@@ -9,7 +9,7 @@ export TEXT
 .PHONY: help demo demo-model test mutants bless bench bundle device-test
 
 help:
-	@echo 'make demo          a tensor-parallel MLP block over four ranks of this machine   WORLD=host:8, WORLD=gpu:4'
+	@echo 'make demo          a tensor-parallel MLP block over four ranks of this machine   WORLD=host:8, WORLD=gpu:4, WORLD=devices:0,1'
 	@echo 'make demo-model    the same on a real layer and real text    LAYER=0 TEXT="…" WORLD=…'
 	@echo 'make test          all checks and tests that need no GPU; device tests run where there is one'
 	@echo 'make mutants       the mutation score of the checker, all kernels and schedules    WORDS="gemm_rs sm_90a"'

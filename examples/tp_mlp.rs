@@ -6,6 +6,7 @@
 //! ```text
 //! cargo run --release --example tp_mlp -- --world host:4
 //! cargo run --release --example tp_mlp -- --world gpu:4
+//! cargo run --release --example tp_mlp -- --world devices:0,1
 //! make demo-model        # a real layer of a real model, on real text
 //! ```
 
@@ -67,7 +68,8 @@ use kernels::{ag_gemm_gelu, gemm_rs_residual};
 /// Runs a tensor-parallel MLP block over a world of ranks and compares it with plain f32.
 #[derive(Parser)]
 struct Options {
-    /// The ranks: `host:N` (threads) or `gpu:N` (virtual ranks of one GPU).
+    /// The ranks: `host:N` (threads), `gpu:N` (virtual ranks of one GPU), or one on each GPU that
+    /// `devices:0,1` lists.
     #[arg(long, default_value = "host:4")]
     world: String,
     /// A safetensors file with BERT-style names; without it, seeded data in GPT-3's proportions.
@@ -110,7 +112,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             Block::from_bert(bert::load(path, options.layer, &options.text)?)
         }
         None => {
-            let on_gpu = options.world.starts_with("gpu");
+            let on_gpu = !options.world.starts_with("host");
             let block = Block::gpt3_scaled(on_gpu);
             println!("no --weights: a block in GPT-3's proportions on seeded random data");
             block

@@ -155,14 +155,12 @@ impl Device {
         require_connections(streams, self.connections)
     }
 
-    /// Lets kernels and copies of this device reach the memory of `peer`, by the addresses that it
-    /// has there: what is allocated already and what comes later. Once is enough, and nothing where
-    /// both are the same.
+    /// Checks that this device can reach the memory of `peer`, atomic operations included.
     ///
     /// # Errors
     ///
     /// [`Error::NoPeerAccess`]; [`Error::NoPeerAtomics`]; [`Error::Driver`].
-    pub fn enable_peer(&self, peer: &Device) -> Result<(), Error> {
+    pub fn require_peer(&self, peer: &Device) -> Result<(), Error> {
         if self.ordinal == peer.ordinal {
             return Ok(());
         }
@@ -182,6 +180,21 @@ impl Device {
         self.check("cuDeviceGetP2PAttribute", asked)?;
         if atomics == 0 {
             return Err(Error::NoPeerAtomics { device, peer: other });
+        }
+        Ok(())
+    }
+
+    /// Lets kernels and copies of this device reach the memory of `peer`, by the addresses that it
+    /// has there: what is allocated already and what comes later. Once is enough, and nothing where
+    /// both are the same.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::require_peer`].
+    pub fn enable_peer(&self, peer: &Device) -> Result<(), Error> {
+        self.require_peer(peer)?;
+        if self.ordinal == peer.ordinal {
+            return Ok(());
         }
         self.bind()?;
         // SAFETY: this context is current, the peer's is retained as long as `peer` lives; no

@@ -53,14 +53,14 @@ pub(super) const DEVICE: Link = Link {
     exposed: 35.0,
 };
 
-/// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`). The gap is that over
-/// PCIe.
+/// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`, Copies over NVLink).
+/// That stores are as fast is assumed, and what is exposed is what it is over other links.
 pub(super) const NVLINK: Link = Link {
-    bytes: 378_000.0,
-    stores: 378_000.0,
-    gap: 2.6,
-    latency: 5.0,
-    alone: 378_000.0,
+    bytes: 390_000.0,
+    stores: 390_000.0,
+    gap: 2.1,
+    latency: 5.5,
+    alone: 390_000.0,
     beside: 1.0,
     exposed: 35.0,
 };
@@ -297,6 +297,14 @@ mod tests {
         // The tail of 3 × 35 tiles in quarters; what arrives before it is through by then.
         let sliced = whole.chunk_rows(640).tail(384, 4);
         ends(&sliced, PACE, 10.0 + 3584.0 + 17.0 * 2.6 + 10.0 + 21.0);
+    }
+
+    #[test]
+    fn ranks_of_one_gpu_share_its_link() {
+        let shared = NVLINK.shared(2);
+        assert_eq!((2.0 * shared.bytes, 2.0 * shared.stores), (NVLINK.bytes, NVLINK.stores));
+        assert_eq!(NVLINK.shared(1), NVLINK);
+        assert_eq!((shared.gap, shared.latency), (NVLINK.gap, NVLINK.latency));
     }
 
     #[test]

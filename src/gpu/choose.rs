@@ -236,7 +236,7 @@ const LEAST_STEPS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::super::arrival::{DEVICE, PCIE};
+    use super::super::arrival::{DEVICE, NVLINK, PCIE};
     use super::*;
     use flux_ir::Transport;
     use flux_ir::lower::lower;
@@ -304,6 +304,8 @@ mod tests {
             assert!((shape[0] / world).is_multiple_of(schedule.tile.m), "{shape:?}: {schedule}");
             let (schedule, _) = chosen_of(definition, DEVICE, world, shape);
             assert_eq!(schedule.transport, None, "{shape:?}: {schedule}");
+            let (schedule, _) = chosen_of(definition, NVLINK, world, shape);
+            assert_eq!(schedule.transport, None, "{shape:?}: {schedule}");
         }
     }
 
@@ -323,6 +325,9 @@ mod tests {
         }
         for m in [16, 64, 256, 512, 2048, 8192] {
             println!("device: {m}: {}", chosen(DEVICE, 8, [m, 6144, 12288]).0);
+        }
+        for shape in [[512, 24576, 12288], [2048, 24576, 12288], [8192, 14336, 8192]] {
+            println!("NVLink, 2: {shape:?}: {}", chosen(NVLINK, 2, shape).0);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{LONG, content_of, function, launch};
 use flux_runtime::{
-    Device, DeviceBuffer, Event, HeapMemory, Heaps, HostBuffer, Launch, Rows, Stream, Timing,
+    Device, DeviceBuffer, Error, Event, HeapMemory, Heaps, HostBuffer, Launch, Rows, Stream, Timing,
 };
 use libtest_mimic::{Failed, Trial};
 use std::sync::Arc;
@@ -13,31 +13,39 @@ type Pair = [Arc<Device>; 2];
 
 /// Every case, ignored unless there are two devices that reach each other.
 pub(crate) fn trials(no_device: bool) -> impl Iterator<Item = Trial> {
-    let pair = pair();
+    let pair = found();
     if let (Err(reason), false) = (&pair, no_device) {
         println!("skipped: one CUDA device ({reason})");
     }
-    let cases: [(&str, fn(Pair)); 6] = [
+    let cases: [(&str, fn(Pair)); 7] = [
         ("peers_are_enabled_once_or_often", enabled_often),
         ("rows_and_words_move_between_devices", rows_and_words),
         ("copies_to_a_peer_need_no_multiprocessor", beside_full_grids),
         ("heaps_of_two_devices_reach_each_other", heaps_of_two),
         ("copies_between_devices_are_timed", bandwidth),
+        ("rows_between_devices_are_timed", rows_timed),
         ("signals_between_devices_are_timed", round_trip),
     ];
     cases.into_iter().map(move |(name, case)| {
         let pair = pair.clone();
         let missing = pair.is_err();
-        let run = move || pair.map(case).map_err(Failed::from);
+        let run = move || {
+            let [near, far] = pair?;
+            // No sooner: cases of one device run as if it were alone.
+            near.enable_peer(&far)?;
+            far.enable_peer(&near)?;
+            case([near, far]);
+            Ok(())
+        };
         Trial::test(name, run).with_ignored_flag(missing)
     })
 }
 
-fn pair() -> Result<Pair, flux_runtime::Error> {
-    let pair = [Device::open(0)?, Device::open(1)?];
-    pair[0].enable_peer(&pair[1])?;
-    pair[1].enable_peer(&pair[0])?;
-    Ok(pair)
+fn found() -> Result<Pair, Error> {
+    let [near, far] = [Device::open(0)?, Device::open(1)?];
+    near.require_peer(&far)?;
+    far.require_peer(&near)?;
+    Ok([near, far])
 }
 
 fn enabled_often([near, far]: Pair) {
@@ -94,11 +102,13 @@ fn beside_full_grids([near, far]: Pair) {
     let from = DeviceBuffer::alloc(&near, rows * pitch).unwrap();
     from.fill(0x5a).unwrap();
     let to = DeviceBuffer::alloc_zeroed(&far, rows * pitch).unwrap();
-    let gates = [&near, &far].map(|device| HostBuffer::alloc(device, 8).unwrap());
+    let gates = [&near, &far].map(|device| DeviceBuffer::alloc_zeroed(device, 8).unwrap());
+    let openers = [&near, &far].map(|device| Stream::new(device).unwrap());
     let kernels = [&near, &far].map(|device| Stream::new(device).unwrap());
     let copies = Stream::new(&near).unwrap();
     let (begin, end) = (Event::new(&near, Timing::On), Event::new(&near, Timing::On));
     let (begin, end) = (begin.unwrap(), end.unwrap());
+    let arrived = DeviceBuffer::alloc_zeroed(&far, 4).unwrap();
     let echo = [&near, &far].map(|device| function(device, "echo", 0));
     for ((echo, gate), kernel) in echo.iter().zip(&gates).zip(&kernels) {
         let words = [gate.address(), 20_000_000_000];
@@ -107,15 +117,12 @@ fn beside_full_grids([near, far]: Pair) {
         // SAFETY: the kernel uses two words at its address, both by atomic operations.
         unsafe { full.enqueue(kernel) }.unwrap();
     }
-    let arrived = DeviceBuffer::alloc_zeroed(&far, 4);
     let mut held = false;
     for (name, width) in [("whole", pitch), ("pitched", pitch / 4)] {
         let of = |span| Rows { span, pitch_bytes: pitch };
         copies.record(&begin).unwrap();
         copies.copy_2d(of(to.span()), of(from.span()), width, rows).unwrap();
-        if let Ok(arrived) = &arrived {
-            copies.write_u32(arrived.span(), 1).unwrap();
-        }
+        copies.write_u32(arrived.span(), 1).unwrap();
         copies.record(&end).unwrap();
         held |= end.synchronize(Duration::from_secs(2)).is_err();
         if !held {
@@ -127,8 +134,8 @@ fn beside_full_grids([near, far]: Pair) {
             );
         }
     }
-    for gate in &gates {
-        gate.words()[0].store(1, Ordering::Release);
+    for (gate, opener) in gates.iter().zip(&openers) {
+        opener.write_u32(gate.span(), 1).unwrap();
     }
     for stream in kernels.iter().chain([&copies]) {
         stream.synchronize(LONG).unwrap();
@@ -217,6 +224,30 @@ fn bandwidth(pair: Pair) {
                 bytes as f32 / (1 << 20) as f32
             );
         }
+    }
+}
+
+/// Rows of a pitch to rows of the same: printed, not judged.
+fn rows_timed([near, far]: Pair) {
+    let (rows, pitch) = (1024u64, 16u64 << 10);
+    let from = DeviceBuffer::alloc_zeroed(&near, rows * pitch).unwrap();
+    let to = DeviceBuffer::alloc(&far, rows * pitch).unwrap();
+    let stream = Stream::new(&near).unwrap();
+    let event = || Event::new(&near, Timing::On).unwrap();
+    let (begin, end) = (event(), event());
+    for width in [768, 1536, 3072, 6144, 12288] {
+        let of = |span| Rows { span, pitch_bytes: pitch };
+        for _ in 0..2 {
+            stream.record(&begin).unwrap();
+            for _ in 0..10 {
+                stream.copy_2d(of(to.span()), of(from.span()), width, rows).unwrap();
+            }
+            stream.record(&end).unwrap();
+            stream.synchronize(LONG).unwrap();
+        }
+        let us = end.ms_since(&begin).unwrap() * 100.0;
+        let rate = (rows * width) as f32 / us / 1e3;
+        println!("{rows} rows of {width:5} bytes to a peer: {rate:6.1} GB/s, {us:7.2} us");
     }
 }
 
