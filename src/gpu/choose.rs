@@ -278,6 +278,10 @@ mod tests {
             assert_ne!(schedule.transport, Some(Transport::CopyFirst), "{shape:?}: {schedule}");
             assert_eq!(schedule.tail.is_some(), tail, "{shape:?}: {schedule}");
         }
+        for shape in [[2048, 24576, 12288], [8192, 14336, 8192]] {
+            let (schedule, _) = chosen(NVLINK, 2, shape);
+            assert_ne!(schedule.transport, Some(Transport::CopyFirst), "{shape:?}: {schedule}");
+        }
         for shape in [[16, 6144, 12288], [64, 6144, 12288]] {
             let transport = chosen(PCIE, 8, shape).0.transport;
             assert_eq!(transport, Some(Transport::CopyFirst), "{shape:?}");
@@ -304,8 +308,6 @@ mod tests {
             assert!((shape[0] / world).is_multiple_of(schedule.tile.m), "{shape:?}: {schedule}");
             let (schedule, _) = chosen_of(definition, DEVICE, world, shape);
             assert_eq!(schedule.transport, None, "{shape:?}: {schedule}");
-            let (schedule, _) = chosen_of(definition, NVLINK, world, shape);
-            assert_eq!(schedule.transport, None, "{shape:?}: {schedule}");
         }
     }
 
@@ -328,6 +330,8 @@ mod tests {
         }
         for shape in [[512, 24576, 12288], [2048, 24576, 12288], [8192, 14336, 8192]] {
             println!("NVLink, 2: {shape:?}: {}", chosen(NVLINK, 2, shape).0);
+            let scatter = crate::kernels::gemm_rs::definition();
+            println!("scattered: {shape:?}: {}", chosen_of(scatter, NVLINK, 2, shape).0);
         }
     }
 }

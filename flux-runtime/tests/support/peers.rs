@@ -4,12 +4,13 @@ use super::{LONG, content_of, function, launch};
 use flux_runtime::{
     Device, DeviceBuffer, Error, Event, HeapMemory, Heaps, HostBuffer, Launch, Rows, Stream, Timing,
 };
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 type Pair = [Arc<Device>; 2];
+type Case = fn(Pair);
 
 /// Every case, ignored unless there are two devices that reach each other.
 pub(crate) fn trials(no_device: bool) -> impl Iterator<Item = Trial> {
@@ -17,7 +18,7 @@ pub(crate) fn trials(no_device: bool) -> impl Iterator<Item = Trial> {
     if let (Err(reason), false) = (&pair, no_device) {
         println!("skipped: one CUDA device ({reason})");
     }
-    let cases: [(&str, fn(Pair)); 7] = [
+    let cases: [(&str, Case); 7] = [
         ("peers_are_enabled_once_or_often", enabled_often),
         ("rows_and_words_move_between_devices", rows_and_words),
         ("copies_to_a_peer_need_no_multiprocessor", beside_full_grids),
@@ -152,8 +153,8 @@ fn heaps_of_two([near, far]: Pair) {
     for (rank, (device, _)) in ranks.iter().enumerate() {
         let rank = rank as u32;
         let mut table = [0u8; 48];
-        // SAFETY: the table lives as long as the heaps.
         let address = heaps.device_table(rank).unwrap();
+        // SAFETY: the table has 48 bytes and lives as long as the heaps.
         let buffer = unsafe { DeviceBuffer::from_raw(device, address, 48) }.unwrap();
         buffer.copy_to(0, &mut table).unwrap();
         let words = table.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
