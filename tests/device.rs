@@ -502,13 +502,13 @@ fn cudarc_slices() -> Result<(), Failed> {
             let stream = context.new_stream()?;
             rank.use_stream(Stream::from_cudarc(&device, Arc::clone(&stream))?)?;
             let upload = |data: Vec<bf16>| -> Result<DeviceBuffer, Failed> {
-                Ok(DeviceBuffer::from_cudarc(&device, Arc::new(stream.clone_htod(&data)?)))
+                Ok(DeviceBuffer::from_cudarc(&device, Arc::new(stream.clone_htod(&data)?))?)
             };
             let a = rank.adopt::<bf16>(m, k, upload(Draw::Integers.rows(1, 0..m, k))?)?;
             let b = rank.adopt::<bf16>(n, k, upload(Draw::Integers.rows(2, 0..n, k))?)?;
             let bias = rank.zeros::<f32>(1, n)?;
             let out = Arc::new(stream.clone_htod(&vec![bf16::NAN; m * n])?);
-            let buffer = DeviceBuffer::from_cudarc(&device, Arc::clone(&out));
+            let buffer = DeviceBuffer::from_cudarc(&device, Arc::clone(&out))?;
             let mut c = rank.adopt::<bf16>(m, n, buffer)?;
             kernels::ag_relu_bf16::load(rank)?.launch(&a, &b, &bias, &mut c)?;
             let found = stream.clone_dtoh(&*out)?;

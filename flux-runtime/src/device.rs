@@ -366,6 +366,18 @@ mod tests {
     }
 
     #[test]
+    fn devices_that_are_no_peers_say_what_shows_it_and_what_needs_none() {
+        let access = Error::NoPeerAccess { device: 0, peer: 2 }.to_string();
+        assert!(access.starts_with("device 0 cannot reach the memory of device 2"), "{access}");
+        let atomics = Error::NoPeerAtomics { device: 2, peer: 0 }.to_string();
+        for (said, shows) in
+            [(access, "nvidia-smi topo -p2p r"), (atomics, "nvidia-smi topo -p2p a")]
+        {
+            assert!(said.contains(shows) && said.contains("Virtual ranks of one device"), "{said}");
+        }
+    }
+
+    #[test]
     fn too_few_queues_say_what_to_set() {
         assert_eq!(require_connections(8, 8), Ok(()));
         let error = require_connections(24, 8).unwrap_err();

@@ -147,7 +147,7 @@ impl DeviceBuffer {
     /// # Errors
     ///
     /// [`Error::ForeignAddress`] where CUDA does not know the address (null, or pageable host
-    /// memory).
+    /// memory); [`Error::OtherDevice`] where it is memory of another device.
     ///
     /// # Safety
     ///
@@ -160,7 +160,7 @@ impl DeviceBuffer {
     ) -> Result<DeviceBuffer, Error> {
         if bytes > 0 {
             device.bind()?;
-            require_known(address)?;
+            require_known(device, address)?;
         }
         Ok(DeviceBuffer { device: device.clone(), address, bytes, owner: Owner::Caller })
     }
@@ -169,15 +169,21 @@ impl DeviceBuffer {
     ///
     /// Its own stream does not know of the work enqueued with this buffer: let
     /// [`crate::Stream::from_cudarc`] with that stream do the work, or order the streams by events.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherDevice`].
     pub fn from_cudarc<T: Send + Sync + 'static>(
         device: &Arc<Device>,
         slice: Arc<CudaSlice<T>>,
-    ) -> DeviceBuffer {
+    ) -> Result<DeviceBuffer, Error> {
+        require_home(device, slice.context().ordinal() as u32)?;
         let (address, bytes) = {
             let span = Span::from_cudarc(&slice);
             (span.address(), span.bytes())
         };
-        DeviceBuffer { device: device.clone(), address, bytes, owner: Owner::Cudarc(slice) }
+        let device = device.clone();
+        Ok(DeviceBuffer { device, address, bytes, owner: Owner::Cudarc(slice) })
     }
 
     /// Its first byte, as the device sees it.
@@ -274,16 +280,35 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Checks that the driver knows an address.
-fn require_known(address: u64) -> Result<(), Error> {
-    let mut kind = 0u32;
-    let data = (&raw mut kind).cast::<c_void>();
-    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    // SAFETY: this attribute is written as an unsigned integer; any address may be asked about.
-    match unsafe { sys::cuPointerGetAttribute(data, attribute, address) } {
-        sys::CUresult::CUDA_SUCCESS => Ok(()),
-        _ => Err(Error::ForeignAddress { address }),
+/// Checks that the driver knows an address, and that it is none of another device's memory.
+fn require_known(device: &Device, address: u64) -> Result<(), Error> {
+    use sys::CUpointer_attribute::{
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    };
+    let ask = |attribute| {
+        let mut value = 0u32;
+        let data = (&raw mut value).cast::<c_void>();
+        // SAFETY: both attributes are written as integers of 32 bits; any address may be asked
+        // about.
+        match unsafe { sys::cuPointerGetAttribute(data, attribute, address) } {
+            sys::CUresult::CUDA_SUCCESS => Ok(value),
+            _ => Err(Error::ForeignAddress { address }),
+        }
+    };
+    // Memory of the host is as near to every device.
+    if ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE)? != sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32 {
+        return Ok(());
     }
+    require_home(device, ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?)
+}
+
+/// Checks that memory of the device numbered `found` is `device`'s.
+fn require_home(device: &Device, found: u32) -> Result<(), Error> {
+    let need = device.ordinal();
+    if need == found {
+        return Ok(());
+    }
+    Err(Error::OtherDevice { what: "the memory", need, found })
 }
 
 #[cfg(test)]

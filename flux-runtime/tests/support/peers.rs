@@ -56,6 +56,14 @@ fn enabled_often([near, far]: Pair) {
         // The primary context is the same one, and stays as it is.
         assert_eq!(Device::open(0).unwrap().enable_peer(&far), Ok(()));
     }
+    // Reached is not owned.
+    let memory = DeviceBuffer::alloc(&near, 64).unwrap();
+    // SAFETY: it is refused.
+    let error = unsafe { DeviceBuffer::from_raw(&far, memory.address(), 64) }.unwrap_err();
+    assert_eq!(error, Error::OtherDevice { what: "the memory", need: 1, found: 0 });
+    let pinned = HostBuffer::alloc(&near, 64).unwrap();
+    // SAFETY: the memory of the host lives longer.
+    assert!(unsafe { DeviceBuffer::from_raw(&far, pinned.address(), 64) }.is_ok());
 }
 
 /// Dense rows, rows of other pitches on both sides, parts of rows, and the words behind them.
