@@ -68,11 +68,12 @@ struct Inner {
 pub(crate) struct Passive {
     /// Where their memory lies.
     peers: Peers,
-    /// What they copy.
-    copies: Stream,
-    /// What they signal.
-    words: Stream,
+    /// What they copy and signal: a pair of streams for each agent that waits for CTAs.
+    senders: [(Stream, Stream); COPIERS],
 }
+
+/// Streams of a rank that copy: each agent that waits for CTAs has one of its own.
+const COPIERS: usize = 2;
 
 /// The streams of one rank, and what reports its stalls.
 #[derive(Debug)]
@@ -81,15 +82,55 @@ pub(crate) struct Lane {
     card: usize,
     /// Kernels, and everything the caller orders behind them; the caller's own where given.
     main: Mutex<Arc<Stream>>,
-    /// Copies to peers.
-    pub(crate) copy: Stream,
+    /// Copies to peers. One where ranks are so many that two each would share queues: programs
+    /// that need both are refused then.
+    copiers: Vec<Copier>,
+    watches: Mutex<Vec<Arc<Watch>>>,
+}
+
+/// What runs one copy engine's agent.
+#[derive(Debug)]
+pub(crate) struct Copier {
+    copies: Stream,
     /// Signals that follow copies. On a stream of their own the link does not stand still while a
-    /// word is written; `None` where ranks are so many that they share queues, and signals go
-    /// between the copies.
+    /// word is written; `None` where ranks are so many that they would share queues, and signals
+    /// go between the copies.
     words: Option<Stream>,
     /// A recorded point is taken when a wait for it is enqueued, so one event serves all.
     tick: Event,
-    watches: Mutex<Vec<Arc<Watch>>>,
+}
+
+impl Copier {
+    fn new(device: &Arc<Device>, apart: bool) -> Result<Copier, Error> {
+        let copies = Stream::new(device)?;
+        let words = apart.then(|| Stream::new(device)).transpose()?;
+        Ok(Copier { copies, words, tick: Event::new(device, Timing::Off)? })
+    }
+
+    /// The stream of signals.
+    fn words(&self) -> &Stream {
+        self.words.as_ref().unwrap_or(&self.copies)
+    }
+
+    /// The stream of a signal that follows all copies enqueued so far.
+    fn signals(&self) -> Result<&Stream, Error> {
+        let Some(words) = &self.words else { return Ok(&self.copies) };
+        self.copies.record(&self.tick)?;
+        words.wait(&self.tick)?;
+        Ok(words)
+    }
+}
+
+/// The streams that each of `ranks` virtual ranks may have, of so many hardware queues: how many
+/// that copy, and whether signals have streams of their own. One queue is the rescue's.
+fn share(ranks: u32, has: impl Fn(u32) -> bool) -> (usize, bool) {
+    if has(5 * ranks + 1) {
+        (COPIERS, true)
+    } else if has(3 * ranks + 1) {
+        (COPIERS, false)
+    } else {
+        (1, false)
+    }
 }
 
 impl Lane {
@@ -99,19 +140,6 @@ impl Lane {
 
     pub(crate) fn set_main(&self, stream: Arc<Stream>) {
         *self.main.lock().unwrap_or_else(PoisonError::into_inner) = stream;
-    }
-
-    /// The stream of signals.
-    fn words(&self) -> &Stream {
-        self.words.as_ref().unwrap_or(&self.copy)
-    }
-
-    /// The stream of a signal that follows all copies enqueued so far.
-    pub(crate) fn signals(&self) -> Result<&Stream, Error> {
-        let Some(words) = &self.words else { return Ok(&self.copy) };
-        self.copy.record(&self.tick)?;
-        words.wait(&self.tick)?;
-        Ok(words)
     }
 
     fn watches(&self) -> MutexGuard<'_, Vec<Arc<Watch>>> {
@@ -126,9 +154,12 @@ impl Gpu {
         for card in &cards {
             card.device.require_connections(2 * card.ranks + 1)?;
         }
-        let free = |card: &Card| card.device.require_connections(3 * card.ranks + 1).is_ok();
-        let apart = cards.iter().all(free);
-        Gpu::new(cards, &of_ranks, apart, None)
+        let streams = cards.iter().map(|card| {
+            share(card.ranks, |queues| card.device.require_connections(queues).is_ok())
+        });
+        // Ranks are alike, wherever they are.
+        let streams = streams.min().unwrap_or((1, false));
+        Gpu::new(cards, &of_ranks, streams, None)
     }
 
     /// One active rank among peers that are nothing but memory.
@@ -136,27 +167,27 @@ impl Gpu {
         let (cards, of_ranks) = cards(&[ordinal])?;
         let device = &cards[0].device;
         // The rank's streams and the peers'.
-        device.require_connections(6)?;
-        let (copies, words) = (Stream::new(device)?, Stream::new(device)?);
-        Gpu::new(cards, &of_ranks, true, Some(Passive { peers, copies, words }))
+        device.require_connections(10)?;
+        let sender = || Ok::<_, Error>((Stream::new(device)?, Stream::new(device)?));
+        let senders = [sender()?, sender()?];
+        Gpu::new(cards, &of_ranks, (COPIERS, true), Some(Passive { peers, senders }))
     }
 
-    /// Signals have a stream of their own where they stand `apart`.
+    /// Each rank has so many streams that copy, and as many for signals where these stand `apart`.
     fn new(
         cards: Vec<Card>,
         of_ranks: &[usize],
-        apart: bool,
+        (copiers, apart): (usize, bool),
         passive: Option<Passive>,
     ) -> Result<Gpu, Error> {
         let lanes = of_ranks
             .iter()
             .map(|&card| {
                 let device = &cards[card].device;
-                let (main, copy) = (Stream::new(device)?, Stream::new(device)?);
-                let main = Mutex::new(Arc::new(main));
-                let words = apart.then(|| Stream::new(device)).transpose()?;
-                let tick = Event::new(device, Timing::Off)?;
-                Ok(Lane { card, main, copy, words, tick, watches: Mutex::default() })
+                let main = Mutex::new(Arc::new(Stream::new(device)?));
+                let copiers = (0..copiers).map(|_| Copier::new(device, apart));
+                let copiers = copiers.collect::<Result<_, Error>>()?;
+                Ok(Lane { card, main, copiers, watches: Mutex::default() })
             })
             .collect::<Result<_, Error>>()?;
         let inner =
@@ -246,7 +277,9 @@ impl Gpu {
     pub(crate) fn synchronize(&self, rank: u32) -> Result<(), Error> {
         let lane = self.lane(rank);
         self.await_main(rank)?;
-        lane.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
+        for copier in &lane.copiers {
+            copier.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
+        }
         if let Some(stalled) = lane.watches().iter().find_map(|watch| watch.take_stall()) {
             return Err(stalled);
         }
@@ -272,6 +305,25 @@ impl Gpu {
             for instance in own.filter(|instance| instance.has_stalled()) {
                 instance.release(&self.card(rank).rescue)?;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COPIERS, share};
+
+    #[test]
+    fn streams_of_all_ranks_have_a_queue_each() {
+        let of = |ranks, queues| share(ranks, |wanted| wanted <= queues);
+        assert_eq!(of(1, 32), (COPIERS, true));
+        assert_eq!(of(6, 32), (COPIERS, true));
+        assert_eq!(of(8, 32), (COPIERS, false));
+        assert_eq!((of(11, 32), of(3, 8)), ((1, false), (1, false)));
+        for ranks in 1..16 {
+            let (copiers, apart) = of(ranks, 32);
+            let copies = copiers * if apart { 2 } else { 1 };
+            assert!((1 + copies) * ranks as usize + 1 <= 32, "{ranks} ranks");
         }
     }
 }

@@ -11,7 +11,7 @@
 //! | `scatter::place` | shards | workspace and signals of contributions |
 //! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
-//! | `Staged::drain` | chunk map | the agent that sends contributions |
+//! | `Staged::drain` | chunk map | the agents that send contributions |
 
 mod build;
 mod gather;
@@ -43,8 +43,9 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     let table = tiles::order(&mut builder, &tensors, &gathers, scatter.as_ref());
     gemm::build(&mut builder, &tensors, &values, &gathers, scatter.as_ref(), table);
     if let Some((scatter, staged)) = scatter.as_ref().zip(scatter.as_ref().and_then(|s| s.staged)) {
-        let drain = staged.drain(&mut builder, &tensors, scatter);
-        builder.program.agents.push(drain);
+        for sender in staged.drain(&mut builder, &tensors, scatter) {
+            builder.program.agents.push(sender);
+        }
     }
     Ok(builder.finish())
 }

@@ -4,12 +4,12 @@
 //! that depends on it is enqueued. For CTAs of its own rank a stream waits itself: they have a
 //! limit, and where they give up the host lets the stream go ([`GpuInstance::release`]).
 
-use super::Lane;
 use super::arguments::Operand;
 use super::instance::GpuInstance;
+use super::{Copier, Lane};
 use crate::error::Error;
 use crate::source::{Member, Source};
-use flux_ir::eval::{Action, Change, RankView, Region};
+use flux_ir::eval::{Action, Change, Event, RankView, Region};
 use flux_ir::program::{AgentId, BufferKind, Engine, Home, Program, SignalId};
 use flux_runtime::{Rows, Span, Stream};
 
@@ -31,9 +31,78 @@ pub(super) fn engines(program: &Program, when: When) -> impl Iterator<Item = Age
         .map(|(id, _)| id)
 }
 
+/// One copy engine's agent, while its events are enqueued.
+struct Feeder<'f> {
+    instance: &'f GpuInstance,
+    source: &'f Source,
+    view: &'f RankView<'f>,
+    operands: &'f [Operand<'f>],
+    main: &'f Stream,
+    copier: &'f Copier,
+    copies_first: bool,
+    /// What an agent copies to its own rank before anything else comes ahead of the kernel: beside
+    /// it, copies within the device would need multiprocessors.
+    is_ahead: bool,
+    /// Where nothing runs beside the copies, signals are raised together behind them.
+    raised: Vec<(Span<'f>, u32)>,
+}
+
+impl<'f> Feeder<'f> {
+    fn enqueue(&mut self, event: Event<'_>) -> Result<(), Error> {
+        let Feeder { instance, main, copier, copies_first, .. } = *self;
+        let leaves = match &event.action {
+            Action::Copy { to, .. } => to.rank != instance.rank,
+            Action::Signal { rank, .. } => *rank != instance.rank,
+            _ => false,
+        };
+        if self.is_ahead && leaves {
+            self.is_ahead = false;
+            main.record(&instance.ahead)?;
+            copier.words().wait(&instance.ahead)?;
+        }
+        match event.action {
+            Action::Wait { signal, slots, target, .. } => {
+                for slot in slots {
+                    match self.view.program.signals[signal].home {
+                        Home::Host => instance.wait_on_host(self.source, signal, slot, target)?,
+                        Home::Device => {
+                            copier.copies.wait_u32(instance.word(signal, slot)?, target as u32)?;
+                        }
+                    }
+                }
+            }
+            Action::Copy { from, to } => {
+                let copies = if self.is_ahead { main } else { &copier.copies };
+                instance.copy(self.view, (copies, !copies_first), self.operands, &from, &to)?;
+            }
+            Action::Signal { rank, signal, slot, change, .. } => {
+                let Change::Set(value) = change else {
+                    let problem = "a copy engine can set a signal, not add to it";
+                    return Err(instance.unsupported(problem));
+                };
+                let offset = instance.workspace.signal(signal) + 4 * u64::from(slot);
+                let word = instance.workspace.heaps.span(rank, offset, 4)?;
+                // The write follows the copies before it, all performed.
+                match copies_first {
+                    _ if self.is_ahead => main.write_u32(word, value)?,
+                    false => copier.signals()?.write_u32(word, value)?,
+                    true => self.raised.push((word, value)),
+                }
+            }
+            Action::FenceProxyAsync
+            | Action::Mainloop { .. }
+            | Action::Store { .. }
+            | Action::Sum { .. } => {
+                return Err(instance.unsupported("a copy engine copies and signals, nothing else"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl GpuInstance {
     /// Enqueues everything that copy engines of this rank do in launch `epoch`: those that wait for
-    /// its CTAs, or the others.
+    /// its CTAs, each on streams of its own, or the others, one behind the other.
     pub(super) fn feed(
         &self,
         source: &Source,
@@ -50,65 +119,42 @@ impl GpuInstance {
         }
         let main = lane.main();
         let view = RankView::definitions(program, self.launch, self.rank);
-        for id in engines {
-            // What an agent copies to its own rank before anything else comes ahead of the kernel:
-            // beside it, copies within the device would need multiprocessors.
-            let copies_first = member.copies_first();
-            let mut is_ahead = when == When::Before && !copies_first;
-            // Where nothing runs beside the copies, signals are raised together behind them.
-            let mut raised = Vec::new();
-            for event in view.agent(id, 0, epoch) {
-                let leaves = match &event.action {
-                    Action::Copy { to, .. } => to.rank != self.rank,
-                    Action::Signal { rank, .. } => *rank != self.rank,
-                    _ => false,
-                };
-                if is_ahead && leaves {
-                    is_ahead = false;
-                    main.record(&self.ahead)?;
-                    lane.words().wait(&self.ahead)?;
+        let copies_first = member.copies_first();
+        let feeder = |copier| Feeder {
+            instance: self,
+            source,
+            view: &view,
+            operands,
+            main: &main,
+            copier,
+            copies_first,
+            is_ahead: when == When::Before && !copies_first,
+            raised: Vec::new(),
+        };
+        if when == When::Before {
+            for id in engines {
+                let copier = &lane.copiers[0];
+                let mut feeder = feeder(copier);
+                for event in view.agent(id, 0, epoch) {
+                    feeder.enqueue(event)?;
                 }
-                let copies = if is_ahead { &*main } else { &lane.copy };
-                match event.action {
-                    Action::Wait { signal, slots, target, .. } => {
-                        for slot in slots {
-                            match program.signals[signal].home {
-                                Home::Host => self.wait_on_host(source, signal, slot, target)?,
-                                Home::Device => {
-                                    lane.copy.wait_u32(self.word(signal, slot)?, target as u32)?;
-                                }
-                            }
-                        }
-                    }
-                    Action::Copy { from, to } => {
-                        self.copy(&view, (copies, !copies_first), operands, &from, &to)?;
-                    }
-                    Action::Signal { rank, signal, slot, change, .. } => {
-                        let Change::Set(value) = change else {
-                            return Err(
-                                self.unsupported("a copy engine can set a signal, not add to it")
-                            );
-                        };
-                        let offset = self.workspace.signal(signal) + 4 * u64::from(slot);
-                        let word = self.workspace.heaps.span(rank, offset, 4)?;
-                        // The write follows the copies before it, all performed.
-                        match copies_first {
-                            _ if is_ahead => main.write_u32(word, value)?,
-                            false => lane.signals()?.write_u32(word, value)?,
-                            true => raised.push((word, value)),
-                        }
-                    }
-                    Action::FenceProxyAsync
-                    | Action::Mainloop { .. }
-                    | Action::Store { .. }
-                    | Action::Sum { .. } => {
-                        return Err(
-                            self.unsupported("a copy engine copies and signals, nothing else")
-                        );
-                    }
+                copier.copies.write_words(&feeder.raised)?;
+            }
+            return Ok(());
+        }
+        let agents = engines.map(|id| view.agent(id, 0, epoch).peekable());
+        let mut agents: Vec<_> =
+            agents.zip(&lane.copiers).map(|(events, copier)| (events, feeder(copier))).collect();
+        // In turn from wait to wait, so that no stream is empty while the host fills another.
+        while agents.iter_mut().any(|(events, _)| events.peek().is_some()) {
+            for (events, feeder) in &mut agents {
+                let Some(first) = events.next() else { continue };
+                feeder.enqueue(first)?;
+                let goes_on = |event: &Event<'_>| !matches!(event.action, Action::Wait { .. });
+                while let Some(event) = events.next_if(goes_on) {
+                    feeder.enqueue(event)?;
                 }
             }
-            lane.copy.write_words(&raised)?;
         }
         Ok(())
     }

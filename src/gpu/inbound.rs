@@ -1,14 +1,14 @@
 //! Plays passive peers: the copies and signals of their script, on streams of the active rank's
 //! process.
 //!
-//! One stream copies; signals go on another, behind events of the first, so that the link does not
-//! stand still while a word is written. Words that lie beside each other travel as one copy of
+//! For each of a peer's agents one stream copies; signals go on another, behind events of the first,
+//! so that the link does not stand still while a word is written. Words that lie beside each other travel as one copy of
 //! prepared words.
 
-use super::Gpu;
 use super::outbox::{Memory, Peers, Stock};
 use super::script::{self, Part, Script, Value, Word, scripts};
 use super::workspace::GpuWorkspace;
+use super::{COPIERS, Gpu};
 use crate::error::Error;
 use flux_ir::eval::{Launch, RankView, Region};
 use flux_ir::program::{BufferId, Home, Program, SignalId};
@@ -36,11 +36,14 @@ struct Plan {
     /// What words become in the launch at hand, for those that are copied.
     values: HostBuffer,
     started: Event,
+    /// What the second agents of peers have ended.
+    second: Event,
     ended: Event,
 }
 
 #[derive(Debug)]
 struct Segment {
+    sender: usize,
     after: Option<Write>,
     copies: Vec<Copy>,
     writes: Vec<Write>,
@@ -94,7 +97,7 @@ impl Inbound {
         &self,
         view: &RankView<'_>,
         workspace: &GpuWorkspace,
-        [main, copies, words]: [&Stream; 3],
+        (main, senders): (&Stream, [[&Stream; 2]; COPIERS]),
         epoch: u32,
         limit: Duration,
     ) -> Result<(), Error> {
@@ -103,9 +106,13 @@ impl Inbound {
         plan.ended.synchronize(limit)?;
         self.epoch.store(epoch, Ordering::Relaxed);
         main.record(&plan.started)?;
-        copies.wait(&plan.started)?;
-        words.wait(&plan.started)?;
+        let [first, second] = senders;
+        let both = plan.segments.iter().any(|segment| segment.sender > 0);
+        for stream in senders[..if both { COPIERS } else { 1 }].as_flattened() {
+            stream.wait(&plan.started)?;
+        }
         for segment in &plan.segments {
+            let [copies, words] = senders[segment.sender];
             if let Some(after) = &segment.after {
                 copies.wait_u32(after.span(workspace)?, after.values[0].at(epoch))?;
             }
@@ -121,6 +128,11 @@ impl Inbound {
             for write in &segment.writes {
                 plan.write(workspace, words, write, epoch)?;
             }
+        }
+        let [_, words] = first;
+        if both {
+            second[1].record(&plan.second)?;
+            words.wait(&plan.second)?;
         }
         let mut last = Vec::new();
         for write in &plan.last {
@@ -182,6 +194,7 @@ impl Plan {
         let mut prepared = 0;
         let segments = joined(script.segments, program, copies_first).into_iter().map(|parts| {
             let after = parts.iter().find_map(|segment| segment.after);
+            let sender = parts.first().map_or(0, |segment| segment.sender);
             let mut copies = Vec::new();
             let mut words = Vec::new();
             for segment in parts {
@@ -195,6 +208,7 @@ impl Plan {
                 words.extend(segment.words);
             }
             Ok(Segment {
+                sender,
                 after: after.map(|word| Write::one(program, workspace, &word)),
                 copies,
                 writes: writes(program, workspace, &words, &mut prepared),
@@ -208,6 +222,7 @@ impl Plan {
             last,
             values: HostBuffer::alloc(device, 4 * prepared as u64)?,
             started: Event::new(device, Timing::Off)?,
+            second: Event::new(device, Timing::Off)?,
             ended: Event::new(device, Timing::Off)?,
         })
     }
@@ -278,7 +293,11 @@ fn joined(
         });
         let bytes: u64 = bytes.sum();
         match all.last_mut() {
-            Some((before, joined)) if *before + bytes <= small && segment.after.is_none() => {
+            Some((before, joined))
+                if *before + bytes <= small
+                    && segment.after.is_none()
+                    && joined.iter().all(|other| other.sender == segment.sender) =>
+            {
                 *before += bytes;
                 joined.push(segment);
             }

@@ -7,7 +7,7 @@ use super::outbox::Stock;
 use super::record::Record;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
-use super::{Gpu, Passive};
+use super::{Copier, Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, rejected_order};
 use crate::tensor::Arg;
@@ -50,8 +50,8 @@ pub(crate) struct GpuInstance {
     /// What the copy engines' agents did ahead of the kernel.
     pub(super) ahead: Event,
     join: Event,
-    /// Whether a copy engine works for this kernel.
-    copies: bool,
+    /// How many copy engines work for this kernel at once.
+    copiers: usize,
     /// Where streams wait for CTAs: by it they are let go when a launch gives up.
     pub(super) waiting: Option<Program>,
     /// What passive peers send.
@@ -92,6 +92,11 @@ impl Gpu {
         };
         let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
         self.lane(rank).watches().push(Arc::clone(&watch));
+        let beside = engines(program, When::WithGrid).count();
+        if beside > self.lane(rank).copiers.len() {
+            // What a lane with fewer streams was refused.
+            device.require_connections((1 + beside as u32) * card.ranks + 1)?;
+        }
         let inbound = match self.passive() {
             Some(Passive { peers, .. }) if program.communicates() => {
                 let program = (program, member.copies_first());
@@ -119,7 +124,10 @@ impl Gpu {
             fork: Event::new(device, Timing::Off)?,
             ahead: Event::new(device, Timing::Off)?,
             join: Event::new(device, Timing::Off)?,
-            copies: program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
+            copiers: match program.agents.values().any(|of| of.engine == Engine::CopyEngine) {
+                true => beside.max(1),
+                false => 0,
+            },
             waiting: engines(program, When::WithGrid).next().map(|_| program.clone()),
             inbound,
             record: image.recorded.then(|| Record::new(device, &view)).transpose()?,
@@ -277,21 +285,26 @@ impl GpuInstance {
         let main = lane.main();
         let inbound = self.inbound.as_ref().zip(gpu.passive());
         let copies_first = member.copies_first();
-        if let Some((inbound, Passive { copies, words, .. })) = inbound {
+        if let Some((inbound, Passive { senders, .. })) = inbound {
             let view = RankView::definitions(member.verified.program(), self.launch, self.rank);
-            let words = if copies_first { copies } else { words };
-            let streams = [&main, copies, words];
-            inbound.play(&view, &self.workspace, streams, epoch, self.watch.limit)?;
+            // Where copies come first nothing runs beside them: signals go behind them.
+            let senders = senders.each_ref();
+            let senders =
+                senders.map(|(copies, words)| [copies, if copies_first { copies } else { words }]);
+            inbound.play(&view, &self.workspace, (&main, senders), epoch, self.watch.limit)?;
         }
-        if self.copies {
+        let copiers = &lane.copiers[..self.copiers];
+        if !copiers.is_empty() {
             main.record(&self.fork)?;
-            lane.copy.wait(&self.fork)?;
+            for copier in copiers {
+                copier.copies.wait(&self.fork)?;
+            }
             self.feed(source, member, lane, (epoch, When::Before), given)?;
         }
-        let last = || if copies_first { Ok(&lane.copy) } else { lane.signals() };
         let inbound = inbound.map(|(inbound, _)| inbound);
         if copies_first {
-            self.join(&main, last, inbound, epoch)?;
+            let ends = copiers.iter().map(|copier| Ok(&copier.copies));
+            self.join(&main, ends, inbound, epoch)?;
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
@@ -308,22 +321,23 @@ impl GpuInstance {
         unsafe { launch.enqueue(&main) }?;
         if !copies_first {
             self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
-            self.join(&main, last, inbound, epoch)?;
+            self.join(&main, copiers.iter().map(Copier::signals), inbound, epoch)?;
         }
         Ok(())
     }
 
     /// Lets the rank's stream go on when the copies of launch `epoch` are through, of which its own
-    /// end in the stream `last`.
+    /// end in the streams `ends`.
     fn join<'l>(
         &self,
         main: &Stream,
-        last: impl FnOnce() -> Result<&'l Stream, Error>,
+        ends: impl Iterator<Item = Result<&'l Stream, Error>>,
         inbound: Option<&Inbound>,
         epoch: u32,
     ) -> Result<(), Error> {
-        if self.copies {
-            last()?.record(&self.join)?;
+        for end in ends {
+            // A recorded point is taken when a wait for it is enqueued.
+            end?.record(&self.join)?;
             main.wait(&self.join)?;
         }
         inbound.map_or(Ok(()), |inbound| inbound.join(main, epoch))

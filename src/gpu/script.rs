@@ -11,7 +11,7 @@
 mod deeds;
 mod merge;
 
-use deeds::{Deed, Raise, deeds};
+use deeds::{Deed, Deeds, Raise, deeds};
 use flux_ir::eval::{Change, Launch, RankView, Region};
 use flux_ir::program::{BufferId, Engine, Program, SignalId};
 use std::collections::BTreeMap;
@@ -69,6 +69,8 @@ pub(super) struct Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) peer: u32,
+    /// Which of the peer's agents that wait for CTAs sends it; 0 for all others.
+    pub(super) sender: usize,
     /// What the active rank raises on a peer when it has sent as much.
     pub(super) after: Option<Word>,
     pub(super) parts: Vec<Part>,
@@ -115,7 +117,7 @@ impl Script {
         for peer in (0..launch.world).filter(|&rank| rank != active) {
             for (agent, theirs) in deeds(peer)?.iter().enumerate() {
                 let pace = own[agent].items.as_slice();
-                timed.extend(segments(peer, active, theirs.engine, &theirs.items, pace, epoch));
+                timed.extend(segments((peer, active), theirs, pace, epoch));
                 let last = theirs.last.iter().filter(|raise| raise.rank == active);
                 script.last.extend(last.map(|raise| raise.word(epoch)));
             }
@@ -164,17 +166,15 @@ impl Script {
 /// What one agent of `peer` sends to `active`, each part with its progress: the bytes that it has
 /// sent when the part may go.
 fn segments(
-    peer: u32,
-    active: u32,
-    engine: Engine,
-    items: &[Deed],
+    (peer, active): (u32, u32),
+    &Deeds { engine, sender, ref items, .. }: &Deeds,
     pace: &[Deed],
     epoch: u32,
 ) -> Vec<(u64, Segment)> {
     let mut found = Vec::new();
     let (mut sent, mut gathered) = (0, 0);
     let mut open: Option<Segment> = None;
-    let empty = || Segment { peer, after: None, parts: vec![], words: vec![] };
+    let empty = || Segment { peer, sender, after: None, parts: vec![], words: vec![] };
     for item in items {
         let before = sent;
         sent += item.bytes;

@@ -94,8 +94,12 @@ fn copy_signals(program: &Program, found: &mut Diagnostics) {
     }
 }
 
+/// A rank's streams for copies that wait for its CTAs.
+const COPY_STREAMS: usize = 2;
+
 /// A stream cannot give up a wait: its own rank's CTAs have to raise what it waits for, which have a
-/// limit. A rank has one stream for such copies: the second agent would wait for the first as well.
+/// limit. None waits for another then, and none may stand behind another either: each such agent has
+/// a stream of its own.
 fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
     let copies = program.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
     let waiting: Vec<_> = copies.filter(|agent| program.beside_grid(agent)).collect();
@@ -113,15 +117,15 @@ fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
             );
         }
     }
-    if let [first, second, ..] = waiting[..] {
+    if let Some(one_more) = waiting.get(COPY_STREAMS) {
         let message = format!(
-            "expected one copy engine that waits for CTAs, found `{}` and `{}`",
-            first.name, second.name
+            "expected at most {COPY_STREAMS} copy engines that wait for CTAs, found {}",
+            waiting.len()
         );
-        let span = second.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span);
+        let span = one_more.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span);
         found.push(
             Diagnostic::new(Rule::Resources, span, message)
-                .help("give the copies of both to one agent, in the order in which they can go"),
+                .help("give the copies of two to one agent, in the order in which they can go"),
         );
     }
 }

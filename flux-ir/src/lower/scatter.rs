@@ -2,9 +2,10 @@
 //! workspace, twice by parity of the epoch, and how they come there.
 //!
 //! Put, tiles store them there and raise a signal for each (source rank, tile). By copy engine,
-//! tiles leave them in memory of their own rank and count up the chunks they touch; an agent sends
-//! each chunk that is complete, with a signal for each (source rank, tile row). Tiles that hold rows
-//! of their own rank beside others' are put then as well.
+//! tiles leave them in memory of their own rank and count up the chunks they belong to. Two agents
+//! take turns at sending chunks that are complete, with a signal for each (source rank, tile row):
+//! one waits while the other copies. Tiles that hold rows of their own rank beside others' are put
+//! then as well.
 
 use super::build::{Builder, own, stmt};
 use super::gather::{at_least, parity};
@@ -39,11 +40,14 @@ pub(super) struct Scatter {
 /// sent first in chunks of `HR`, the last `TB` rows of the one that is sent last in chunks of `TR`.
 /// Each owner has `CS` slots, no fewer than it has chunks. What arrives is told by tile rows, so the
 /// kernel knows of no plan: chunks stand in the tile table.
+///
+/// Between chunks of an owner stand whole tile rows, as one signal tells of one copy: a tile row
+/// belongs to the chunk that its first row of this owner is planned for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Staged {
     /// What this rank contributes, `[M, N]`.
     pub(super) partial: BufferId,
-    /// Raised by every epilogue warp of a tile for each chunk that the tile touches.
+    /// Raised by every epilogue warp of a tile for the chunk of each owner that it belongs to.
     pub(super) ready: SignalId,
     /// One signal per (source rank, tile row of the own shard).
     pub(super) arrived: SignalId,
@@ -57,7 +61,12 @@ pub(super) struct Staged {
     last: VarId,
     head: Part,
     tail: Part,
+    /// `C1`, `CN`: chunks of the owner that is sent first, and of one between.
+    chunks: [VarId; 2],
 }
+
+/// How many agents take turns.
+const TURNS: i64 = 2;
 
 /// Rows at an end of a shard, and those of a chunk there.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +125,11 @@ fn stage(b: &mut Builder<'_>, tensors: &Tensors, declared: &Buffer) -> Staged {
     let tail = part(["TB", "TR"], tail.map(|tail| (tail.rows, tail.slices)));
     let ends = [head, tail].map(|part| Expr::from(part.all).ceil_div(part.chunk));
     let [of_head, of_tail] = ends;
+    let after_head = shard() - head.all;
+    let chunks = [
+        b.define("C1", of_head.clone() + after_head.ceil_div(rows)),
+        b.define("CN", shard().ceil_div(rows)),
+    ];
     let slots = b.define("CS", of_head + shard().ceil_div(rows) + of_tail + 1i64);
     let (rank, world) = (|| Expr::from(Sym::Rank), Sym::World);
     let first = b.define("N1", (rank() + 1i64) % world);
@@ -125,7 +139,7 @@ fn stage(b: &mut Builder<'_>, tensors: &Tensors, declared: &Buffer) -> Staged {
     let ready = b.signal(&format!("{}_ready", declared.name), of_ranks(slots), Home::Device);
     let name = format!("{}_arrived", declared.name);
     let arrived = b.signal(&name, of_ranks(tile_rows), Home::Device);
-    Staged { partial, ready, arrived, slots, tile_rows, rows, first, last, head, tail }
+    Staged { partial, ready, arrived, slots, tile_rows, rows, first, last, head, tail, chunks }
 }
 
 /// 1 where `a` is `b`, else 0.
@@ -151,10 +165,11 @@ struct Stretch {
     first: Expr,
 }
 
-/// Whose shard is sent, and between which rows of the whole tensor.
+/// Whose shard is sent, between which rows of the whole tensor, and behind how many chunks.
 struct Shard {
     owner: VarId,
     sent: Range,
+    before: VarId,
 }
 
 fn define(span: Span, var: VarId, value: Expr) -> Stmt {
@@ -172,8 +187,16 @@ impl Staged {
         Cut { before_tail: heads.clone() + between, head, tail, heads }
     }
 
-    /// The slot of the chunk that holds `row` of the whole tensor.
-    pub(super) fn slot_of(&self, tensors: &Tensors, row: &Expr) -> Expr {
+    /// The slots of the chunks that a tile with rows `first` to `last` of the whole tensor belongs
+    /// to: those of its first owner, of its last one and of all between.
+    pub(super) fn slots_of(&self, tensors: &Tensors, first: &Expr, last: &Expr) -> [Expr; 2] {
+        let last_owner = last.clone() / tensors.shard * tensors.shard;
+        let in_last_owner = last_owner.max(first.clone());
+        [self.slot_of(tensors, first), self.slot_of(tensors, &in_last_owner)]
+    }
+
+    /// The slot of the chunk that `row` of the whole tensor is planned for.
+    fn slot_of(&self, tensors: &Tensors, row: &Expr) -> Expr {
         let owner = row.clone() / tensors.shard;
         let within = || row.clone() % tensors.shard;
         let Cut { head, tail, heads, before_tail } = self.cut(tensors, &owner);
@@ -186,10 +209,26 @@ impl Staged {
         owner * self.slots + of_head + between + in_tail * of_tail
     }
 
-    /// The agent that sends chunks: to each rank in turn, the next one first.
-    pub(super) fn drain(&self, b: &mut Builder<'_>, tensors: &Tensors, scatter: &Scatter) -> Agent {
+    /// The agents that send chunks, each every second one: to each rank in turn, the next one first.
+    pub(super) fn drain(
+        &self,
+        b: &mut Builder<'_>,
+        tensors: &Tensors,
+        scatter: &Scatter,
+    ) -> Vec<Agent> {
+        (0..TURNS).map(|turn| self.sender(b, tensors, scatter, turn)).collect()
+    }
+
+    fn sender(
+        &self,
+        b: &mut Builder<'_>,
+        tensors: &Tensors,
+        scatter: &Scatter,
+        turn: i64,
+    ) -> Agent {
         let span = scatter.span;
-        let [hop, owner, begin, end] = ["h", "dst", "begin", "end"].map(|name| b.var(name));
+        let [hop, owner, begin, end, before] =
+            ["h", "dst", "begin", "end", "before"].map(|name| b.var(name));
         let tile = b.schedule.tile.m;
         let first = || Expr::from(owner) * tensors.shard;
         // Tile rows that hold rows of this rank are put: sent is what lies above and below them.
@@ -199,12 +238,15 @@ impl Staged {
         let below = (mine() + tensors.own).ceil_div(tile) * tile;
         let is_below = || at_least(&owner.into(), Expr::from(Sym::Rank) + 1i64);
         let limit = is_below() * Sym::M + (Expr::from(1i64) - is_below()) * above;
+        let [of_first, of_each] = self.chunks;
+        let chunks = Expr::from(of_first) + (Expr::from(hop) - 2i64) * of_each;
         let mut body = vec![
             define(span, owner, (Expr::from(Sym::Rank) + hop) % Sym::World),
             define(span, begin, first().max(is_below() * below).min(Sym::M)),
             define(span, end, (first() + tensors.shard).min(limit)),
+            define(span, before, at_least(&hop.into(), 2i64) * chunks),
         ];
-        let shard = Shard { owner, sent: Range::new(begin, end) };
+        let shard = Shard { owner, sent: Range::new(begin, end), before };
         let cut = self.cut(tensors, &owner.into());
         let names = ["head", "tail", "heads", "before_tail"];
         let [head, tail, heads, before_tail] = names.map(|name| b.var(name));
@@ -218,33 +260,38 @@ impl Staged {
             stretch(head.into(), tail.into(), self.rows, heads.into()),
             stretch(tail.into(), tensors.shard.into(), self.tail.chunk, before_tail.into()),
         ];
+        let scatter = (scatter, turn);
         body.extend(stretches.map(|stretch| self.send(b, tensors, scatter, &shard, stretch)));
         let to = Sym::World.into();
         let ranks = Op::For { var: hop, from: 1i64.into(), to, step: 1i64.into(), body };
-        let name = format!("send_{}", b.program.buffers[self.partial].name);
+        let name = format!("send_{}_{turn}", b.program.buffers[self.partial].name);
         let body = vec![stmt(span, ranks)];
         Agent { name, engine: Engine::CopyEngine, body, exit: Vec::new() }
     }
 
-    /// Sends a stretch chunk by chunk: waits until every tile of a chunk is there, copies it to its
-    /// owner, and tells of the tile rows that are complete with it.
+    /// Sends every second chunk of a stretch: waits until every tile of it is there, copies it to its
+    /// owner, and tells of its tile rows.
     fn send(
         &self,
         b: &mut Builder<'_>,
         tensors: &Tensors,
-        scatter: &Scatter,
+        (scatter, turn): (&Scatter, i64),
         shard: &Shard,
         stretch: Stretch,
     ) -> Stmt {
         let span = scatter.span;
         let tile = b.schedule.tile;
         let [chunk, from, to, row] = ["c", "from", "to", "m"].map(|name| b.var(name));
-        let Shard { owner, ref sent } = *shard;
+        let Shard { owner, ref sent, before } = *shard;
         let Stretch { rows, chunk: size, first } = stretch;
+        // Where the shard does not begin, a tile row does.
         let border = |chunk: Expr| {
             let within = (rows.lo.clone() + chunk * size).min(rows.hi.clone());
-            Expr::from(owner) * tensors.shard + within
+            let row = Expr::from(owner) * tensors.shard + within.clone();
+            let up = row.clone().ceil_div(tile.m) * tile.m;
+            row.max(at_least(&within, 1i64) * up)
         };
+        let begin = (Expr::from(before) + first.clone() + turn) % TURNS;
         let down = Expr::from(to).ceil_div(tile.m) - Expr::from(from) / tile.m;
         let tiles = down * Expr::from(Sym::N).ceil_div(tile.n);
         let wait = Op::Wait {
@@ -289,9 +336,9 @@ impl Staged {
         ];
         let chunks = Op::For {
             var: chunk,
-            from: 0i64.into(),
+            from: begin,
             to: (rows.hi.clone() - rows.lo.clone()).max(0i64).ceil_div(size),
-            step: 1i64.into(),
+            step: TURNS.into(),
             body,
         };
         stmt(span, chunks)

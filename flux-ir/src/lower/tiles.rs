@@ -33,13 +33,16 @@ pub(super) fn order(
     let first_row = Expr::from(m) * tile.m;
     let last_row = (first_row.clone() + tile.m).min(Sym::M) - 1i64;
     let staged = scatter.and_then(|scatter| scatter.staged);
-    let chunk_of = |row| match staged {
-        Some(staged) => Some(staged.slot_of(tensors, row)),
-        None => gathers.chunk_of(tensors, row),
+    let chunks = match staged {
+        Some(staged) => Some(staged.slots_of(tensors, &first_row, &last_row)),
+        None => gathers
+            .chunk_of(tensors, &first_row)
+            .zip(gathers.chunk_of(tensors, &last_row))
+            .map(|(first, last)| [first, last]),
     };
-    let fields = match (chunk_of(&first_row), chunk_of(&last_row)) {
-        (Some(first), Some(last)) => [first, last + 1i64],
-        _ => [0i64.into(), 0i64.into()],
+    let fields = match chunks {
+        Some([first, last]) => [first, last + 1i64],
+        None => [0i64.into(), 0i64.into()],
     };
     let order = b.schedule.order.clone().unwrap_or_else(|| default_order(b));
     let table = Table { name: "tiles".into(), len: count.into(), order, m, n, fields };

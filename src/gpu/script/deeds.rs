@@ -2,7 +2,7 @@
 
 use super::{Value, Word};
 use flux_ir::eval::{Action, Change, Event, RankView, Region};
-use flux_ir::program::{Engine, Home, SignalId};
+use flux_ir::program::{Agent, Engine, Home, SignalId};
 
 /// A put to another rank, and the signals that follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,8 @@ impl Raise {
 #[derive(Debug)]
 pub(super) struct Deeds {
     pub(super) engine: Engine,
+    /// Its number among the copy engines that wait for CTAs; 0 for all others.
+    pub(super) sender: usize,
     /// In the order of progress.
     pub(super) items: Vec<Deed>,
     /// What is raised when all its CTAs are through.
@@ -46,7 +48,12 @@ pub(super) struct Deeds {
 
 /// What every agent of a rank does in launch `epoch`.
 pub(super) fn deeds(view: &RankView<'_>, epoch: u32) -> Vec<Deeds> {
+    let waits =
+        |agent: &Agent| agent.engine == Engine::CopyEngine && view.program.beside_grid(agent);
+    let mut senders = 0;
     let agents = view.program.agents.iter().map(|(id, agent)| {
+        let sender = if waits(agent) { senders } else { 0 };
+        senders += usize::from(waits(agent));
         let ctas = match agent.engine {
             Engine::CopyEngine => 1,
             Engine::Ctas => view.launch.ctas,
@@ -59,7 +66,7 @@ pub(super) fn deeds(view: &RankView<'_>, epoch: u32) -> Vec<Deeds> {
         let mut last = Vec::new();
         note(view, (0, epoch), view.exit(id, epoch), &mut last);
         let last = last.into_iter().flat_map(|item| item.raises).collect();
-        Deeds { engine: agent.engine, items, last }
+        Deeds { engine: agent.engine, sender, items, last }
     });
     agents.collect()
 }
