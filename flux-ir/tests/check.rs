@@ -1,8 +1,8 @@
 //! The checker on lowered kernels: what it lets through, what it catches, and what it costs.
 
 use flux_ir::arena::Arena;
-use flux_ir::eval::Launch;
-use flux_ir::program::{AgentId, Engine, Expr, Op, Stmt, Update};
+use flux_ir::eval::{Action, Launch, RankView};
+use flux_ir::program::{Agent, AgentId, Engine, Expr, Op, Stmt, Update};
 use flux_ir::{
     Arrival, Consumers, Head, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target,
     TileCoord, Transport, check, lower,
@@ -304,6 +304,51 @@ fn contributions_that_copy_engines_send_pass_in_any_chunks() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn two_copy_engines_wait_for_ctas_and_no_third() {
+    let schedule = Schedule::sm_90a().tile(128, 128, 64).transport(Transport::CopyEngine);
+    let mut program = lowered("gemm_rs", &schedule);
+    let senders: Vec<_> =
+        program.agents.iter().filter(|(_, agent)| agent.engine == Engine::CopyEngine).collect();
+    let names: Vec<&str> = senders.iter().map(|(_, agent)| &*agent.name).collect();
+    assert_eq!(names, ["send_c_staged_0", "send_c_staged_1"]);
+    let third = Agent { name: "send_c_staged_2".into(), ..senders[0].1.clone() };
+    program.agents.push(third);
+    let found = check::verify(program).expect_err("a third stream").to_string();
+    let said = "expected at most 2 copy engines that wait for CTAs, found 3";
+    assert!(found.contains(said), "{found}");
+}
+
+/// Chunks take turns, and none is sent twice.
+#[test]
+fn every_chunk_has_its_turn() {
+    for (m, world, head, tail) in [(64, 8, None, None), (256, 4, Some((16, 2)), Some((24, 3)))] {
+        let mut schedule = small().transport(Transport::CopyEngine).chunk_rows(16);
+        schedule.head = head.map(|(rows, copies)| Head { rows, copies });
+        schedule.tail = tail.map(|(rows, slices)| Tail { rows, slices });
+        let program = lowered("gemm_rs", &schedule);
+        let view = RankView::new(&program, launch(m, 19, 5, world, 1), 1).unwrap();
+        let sent = |name: &str| -> Vec<(u32, u32, u32)> {
+            let (agent, _) = program.agents.iter().find(|(_, agent)| agent.name == name).unwrap();
+            let events = view.agent(agent, 0, 1).filter_map(|event| match event.action {
+                Action::Copy { to, .. } => Some(((to.rank + world - 2) % world, to.rows)),
+                _ => None,
+            });
+            events.map(|(hop, rows)| (hop, rows.start, rows.end)).collect::<Vec<_>>()
+        };
+        let [even, odd] = ["send_c_staged_0", "send_c_staged_1"].map(sent);
+        assert!(even.len() - odd.len() <= 1, "{} and {}", even.len(), odd.len());
+        let turns = even.iter().enumerate().map(|(index, chunk)| (2 * index, chunk));
+        let mut all: Vec<_> =
+            turns.chain(odd.iter().enumerate().map(|(i, chunk)| (2 * i + 1, chunk))).collect();
+        all.sort_by_key(|(turn, _)| *turn);
+        let chunks: Vec<_> = all.into_iter().map(|(_, chunk)| *chunk).collect();
+        assert!(chunks.is_sorted(), "in the order of the owners: {chunks:?}");
+        let rows: u32 = chunks.iter().map(|(_, from, to)| to - from).sum();
+        assert_eq!(rows, m - m / world, "{chunks:?}");
     }
 }
 

@@ -229,7 +229,7 @@ const LINE_TENTHS: u64 = 24;
 const MEMORY_BYTES: u64 = 2600;
 
 /// Bytes of operands that about fit in the L2 cache.
-const L2_FITS: u64 = 68_000_000;
+pub(super) const L2_FITS: u64 = 68_000_000;
 
 /// k-steps for which a CTA is worth starting.
 const LEAST_STEPS: u32 = 8;

@@ -1,6 +1,7 @@
 //! When a launch is over whose contributions leave while it runs.
 
 use super::arrival::{CLOCK, Link, Pace};
+use super::choose::{ELEMENT_BYTES, L2_FITS};
 use flux_ir::eval::Launch;
 use flux_ir::program::{Op, Program};
 use flux_ir::{Departure, Order, Schedule, Transport};
@@ -21,81 +22,205 @@ impl Link {
         if world == 1 {
             return product;
         }
-        let shard = shape.m.div_ceil(world);
+        let shard = shape.m.div_ceil(world).max(1);
         let row = f64::from(shape.n) * f64::from(element_bytes(program));
-        let bytes = row * f64::from(shape.m - shard.min(shape.m));
         match schedule.transport {
             Some(Transport::CopyEngine) => {
-                self.sent(schedule, (shard, world), bytes, pace, product)
+                let [m, n, k] = [shape.m, shape.n, shape.k].map(u64::from);
+                let (left, right) = (m * k * ELEMENT_BYTES, n * k * ELEMENT_BYTES);
+                // What stays in the cache is streamed once.
+                let streamed = if left + right > L2_FITS { right } else { 0 };
+                let pass = streamed as f64 / STREAMED;
+                let walk = Walk { shard, world, row, pass, pace, product };
+                walk.end(self, schedule)
             }
             // Stores of all tiles share the link, the first of them when the first tiles are done.
             Some(Transport::Put | Transport::CopyFirst) | None => {
+                let bytes = row * f64::from(shape.m - shard.min(shape.m));
                 product.max(bytes / self.stores + self.latency)
             }
         }
     }
+}
 
-    /// Chunks one behind the other, from when the first is computed, and then sums.
-    fn sent(
-        self,
-        schedule: &Schedule,
-        (shard, world): (u32, u32),
-        bytes: f64,
-        pace: Pace,
-        product: f64,
-    ) -> f64 {
-        let shard = shard.max(1);
-        let chunk = schedule.chunk_rows.unwrap_or(shard).clamp(1, shard);
-        let slice = |cut: Option<(u32, u32)>| {
-            cut.map_or(chunk, |(rows, parts)| rows.min(shard).div_ceil(parts.max(1)))
-        };
-        let (head, tail) = (schedule.head, schedule.tail);
-        let first = slice(head.map(|head| (head.rows, head.copies)));
-        let last = slice(tail.map(|tail| (tail.rows, tail.slices)));
-        let ends = head.map_or(0, |head| head.copies) + tail.map_or(0, |tail| tail.slices);
-        let copies = f64::from((world - 1) * shard.div_ceil(chunk) + ends) * (self.gap + WAIT);
-        let wire =
-            |rows: u32| bytes / f64::from((world - 1) * shard) * f64::from(rows) / self.bytes;
-        let begun = self.latency + pace.waves(first);
+/// Bytes a microsecond at which one pass over some rows streams the other operand.
+const STREAMED: f64 = 3_600_000.0;
+
+/// Bytes a microsecond at which contributions are added up.
+const SUMMED: f64 = 2_400_000.0;
+
+/// Microseconds from when a stream's copy has ended to when it has waited for the next chunk, which
+/// is there: the other stream copies meanwhile (`docs/notes/overlap.md`).
+const WAIT: f64 = 9.0;
+
+/// A launch, group of rows by group of rows.
+#[derive(Debug, Clone, Copy)]
+struct Walk {
+    shard: u32,
+    world: u32,
+    /// Bytes of a row.
+    row: f64,
+    /// Microseconds in which a group streams the other operand.
+    pass: f64,
+    pace: Pace,
+    /// What the product takes alone.
+    product: f64,
+}
+
+/// A chunk: its rows, and when the group it belongs to is computed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Chunk {
+    rows: u32,
+    ready: f64,
+}
+
+impl Walk {
+    /// Microseconds to the end: chunks leave by two streams that take turns, and arrive from peers
+    /// as they leave here.
+    fn end(&self, link: Link, schedule: &Schedule) -> f64 {
+        let (chunks, computed) = self.chunks(schedule);
+        let (mut streams, mut wire) = ([0.0f64; 2], 0.0f64);
+        let mut arrivals = Vec::with_capacity(chunks.len());
+        for (turn, chunk) in chunks.iter().enumerate() {
+            let stream = &mut streams[turn % 2];
+            let waited = (chunk.ready + link.latency).max(*stream + WAIT);
+            wire = wire.max(waited) + link.gap + f64::from(chunk.rows) * self.row / link.bytes;
+            *stream = wire;
+            arrivals.push((chunk.rows, wire));
+        }
+        let mut end = computed.max(self.product);
+        // Own rows are added up as the last peer's chunks come; tiles behind those that wait are
+        // computed then. A multiprocessor holds two.
+        let (held, mut behind) = (2 * self.pace.ctas, 0);
+        for &(rows, arrived) in arrivals.iter().rev() {
+            behind += rows;
+            if behind > self.shard {
+                break;
+            }
+            let tiles = behind.div_ceil(self.pace.tile_rows) * self.pace.across;
+            let waves = tiles.saturating_sub(held).div_ceil(self.pace.ctas.max(1));
+            let summed = f64::from(behind) * self.row * f64::from(self.world + 1) / SUMMED;
+            let left = (f64::from(waves) * self.pace.tile).max(summed);
+            end = end.max(arrived + link.latency + left);
+        }
         // Tiles that hold rows of two owners are put, where one of them is this rank.
-        let put = match shard % pace.tile_rows {
+        let put = match self.shard % self.pace.tile_rows {
             0 => 0,
-            _ => (shard.div_ceil(pace.tile_rows) + 1) * pace.tile_rows - shard,
+            _ => (self.shard.div_ceil(self.pace.tile_rows) + 1) * self.pace.tile_rows - self.shard,
         };
-        let sent =
-            begun + wire((world - 1) * shard) + copies + wire(put) * self.bytes / self.stores;
-        // The last chunk of the peers is computed when the own rows are all that is left.
-        let computed = product * f64::from(world - 1) / f64::from(world);
-        let arrived = sent.max(computed + self.latency + wire(last));
-        // The own rows are added up as they arrive: those of the last slice are left.
-        product.max(arrived + pace.waves(last) + self.latency)
+        end + link.latency + f64::from(put) * self.row / link.stores
+    }
+
+    /// All chunks in the order in which they leave, and when all groups are computed.
+    fn chunks(&self, schedule: &Schedule) -> (Vec<Chunk>, f64) {
+        let (shard, tile_rows) = (self.shard, self.pace.tile_rows);
+        let Departure { rows, shards } = match &schedule.order {
+            Some(Order::Departure(departure)) => *departure,
+            None => DEFAULT,
+            Some(_) => Departure { rows: shard, shards: 1 },
+        };
+        let at_least_a_tile = |rows: u32| rows.clamp(tile_rows.min(shard), shard);
+        let (rows, most) = (at_least_a_tile(rows), RASTER_ROWS * tile_rows);
+        let (mut rows_done, mut done) = (0u32, 0.0f64);
+        // When a group of so many more rows is through.
+        let mut compute = |rows: u32| {
+            rows_done += rows;
+            let tiles = f64::from(rows_done) / f64::from(tile_rows) * f64::from(self.pace.across);
+            let waves = (tiles / f64::from(self.pace.ctas)).ceil() * self.pace.tile;
+            done = (done + self.pass).max(waves);
+            done
+        };
+        // Behind its last row each group is complete.
+        let mut cut = |all: u32, size: u32| {
+            let mut groups = Vec::new();
+            let mut left = all;
+            while left > 0 {
+                let rows = size.min(left);
+                left -= rows;
+                groups.push((all - left, compute(rows)));
+            }
+            groups
+        };
+        let ready = |groups: &[(u32, f64)], row: u32| {
+            groups.iter().find(|(last, _)| row <= *last).map_or(0.0, |(_, ready)| *ready)
+        };
+        let mut chunks = Vec::new();
+        let mut hop = 1;
+        while hop < self.world {
+            let is_end = hop == 1 || hop + 1 == self.world;
+            // Shards between the ends are joined.
+            let joined = if is_end { 1 } else { shards.clamp(1, self.world - 1 - hop) };
+            let groups = if is_end { cut(shard, rows) } else { cut(joined * shard, most) };
+            for index in 0..joined {
+                let mut sent = 0;
+                for rows in self.cuts(schedule, hop + index) {
+                    sent += rows;
+                    chunks.push(Chunk { rows, ready: ready(&groups, index * shard + sent) });
+                }
+            }
+            hop += joined;
+        }
+        let own = cut(shard, rows);
+        (chunks, ready(&own, shard))
+    }
+
+    /// The rows of each chunk for the owner `hop` ranks on.
+    fn cuts(&self, schedule: &Schedule, hop: u32) -> Vec<u32> {
+        let (shard, tile_rows) = (self.shard, self.pace.tile_rows);
+        let part = |cut: Option<(u32, u32)>| {
+            let (rows, parts) = cut.unwrap_or((0, 1));
+            let rows = rows.min(shard);
+            (rows, rows.div_ceil(parts.max(1)).max(tile_rows))
+        };
+        let head = schedule.head.map(|head| (head.rows, head.copies)).filter(|_| hop == 1);
+        let tail = schedule.tail.map(|tail| (tail.rows, tail.slices));
+        let tail = tail.filter(|_| hop + 1 == self.world);
+        let ((head, head_chunk), (tail, tail_chunk)) = (part(head), part(tail));
+        let tail = tail.min(shard - head);
+        let chunk = schedule.chunk_rows.map_or(shard, |rows| rows.max(tile_rows)).min(shard);
+        let stretches = [(head, head_chunk), (shard - head - tail, chunk), (tail, tail_chunk)];
+        let cut = |(all, size): (u32, u32)| {
+            (0..all.div_ceil(size.max(1))).map(move |index| size.min(all - index * size))
+        };
+        stretches.into_iter().flat_map(cut).collect()
     }
 }
 
-/// Microseconds that a stream takes to wait, beyond a gap between copies: of both directions of a
-/// link, each waits (measured: `docs/notes/overlap.md`).
-const WAIT: f64 = 6.0;
+/// The order that contributions are lowered to where none is given.
+const DEFAULT: Departure = Departure { rows: 256, shards: 1 };
+
+/// Tile rows of a group, at most.
+const RASTER_ROWS: u32 = 16;
 
 /// The ways to send contributions that are weighed for a launch: where `schedule` leaves them open,
 /// else itself.
 pub(super) fn departures(schedule: &Schedule, launch: Launch) -> Vec<Schedule> {
-    let Schedule { transport, chunk_rows, head, tail, order, .. } = schedule;
+    let Schedule { transport, chunk_rows, head, tail, order, tile, .. } = schedule;
     let open = chunk_rows.is_none() && head.is_none() && tail.is_none() && order.is_none();
-    let mut plans = vec![schedule.clone()];
     if *transport != Some(Transport::CopyEngine) || !open || launch.world == 1 {
-        return plans;
+        return vec![schedule.clone()];
     }
-    let shard = launch.shape.m.div_ceil(launch.world);
-    for rows in [256, 128].into_iter().filter(|&rows| rows < shard) {
-        let order = Order::Departure(Departure { rows, shards: 1 });
-        let sliced = schedule.clone().tail(shard, shard.div_ceil(rows).min(4)).order(order);
-        plans.push(sliced.clone().head(2 * rows, 2));
-        plans.push(sliced);
-    }
-    // A shard that is many waves leaves in several chunks.
-    let long: Vec<Schedule> = plans.iter().map(|plan| plan.clone().chunk_rows(1024)).collect();
-    if shard > 1024 {
-        plans.extend(long);
+    let shard = launch.shape.m.div_ceil(launch.world).max(1);
+    let mut plans = Vec::new();
+    let mut sizes: Vec<u32> =
+        [128, 256, 512, 1024].into_iter().filter(|&rows| rows >= tile.m && rows < shard).collect();
+    sizes.push(shard.max(tile.m));
+    let between = launch.world.saturating_sub(3).max(1);
+    for &rows in &sizes {
+        for shards in [1, 2, 3, 4, 5].into_iter().filter(|&shards| shards <= between) {
+            let order = Order::Departure(Departure { rows, shards });
+            let whole = schedule.clone().order(order);
+            if rows < shard {
+                let sliced = whole.clone().tail(shard, shard.div_ceil(rows));
+                plans.push(sliced.clone().head(rows, 1));
+                plans.push(sliced.clone().head(2 * rows, 2));
+                // A shard that is many waves leaves in several chunks.
+                if shard > 1024 {
+                    plans.push(sliced.head(2 * rows, 2).chunk_rows(1024));
+                }
+            }
+            plans.push(whole);
+        }
     }
     plans
 }
@@ -107,53 +232,4 @@ fn element_bytes(program: &Program) -> u32 {
         _ => None,
     });
     summed.unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::arrival::{PCIE, Pace};
-    use super::*;
-
-    /// 128 × 112 tiles, 110 across, in a bit less than a wave of 132.
-    const PACE: Pace = Pace { tile: 27.0, tile_rows: 128, across: 110, ctas: 132 };
-
-    fn end(schedule: &Schedule, pace: Pace, product: f64) -> f64 {
-        let bytes = 7.0 * 1024.0 * 12288.0 * 2.0;
-        PCIE.sent(schedule, (1024, 8), bytes, pace, product)
-    }
-
-    #[test]
-    fn small_chunks_at_both_ends_leave_little_to_wait_for() {
-        let whole = Schedule::sm_90a().transport(Transport::CopyEngine);
-        let wire = 7.0 * 1024.0 * 12288.0 * 2.0 / 50_000.0;
-        // A shard is computed in seven waves: before the first byte, and behind the last.
-        let (waves, copy) = (7.0 * 27.0, 2.6 + WAIT);
-        let close = |found: f64, expected: f64| {
-            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
-        };
-        close(end(&whole, PACE, 1500.0), 10.0 + waves + wire + 7.0 * copy + waves + 10.0);
-        let cut = whole.clone().head(256, 2).tail(1024, 8);
-        close(end(&cut, PACE, 1500.0), 10.0 + 27.0 + wire + 17.0 * copy + 27.0 + 10.0);
-        // Where the product is what takes long, the own rows still have to be computed behind the
-        // last arrival.
-        let slow = Pace { tile: 144.0, ..PACE };
-        close(end(&whole, slow, 8000.0), 7000.0 + 10.0 + wire / 7.0 + 7.0 * 144.0 + 10.0);
-        close(end(&cut, slow, 8000.0), 8000.0);
-    }
-
-    #[test]
-    fn chunks_are_weighed_where_nobody_gave_them() {
-        let launch = |m: u32, world: u32| Launch {
-            shape: flux_ir::Shape { m, n: 12288, k: 6144 },
-            world,
-            ctas: 132,
-        };
-        let sent = Schedule::sm_90a().transport(Transport::CopyEngine);
-        assert_eq!(departures(&sent, launch(8192, 8)).len(), 5);
-        assert_eq!(departures(&sent, launch(8192, 2)).len(), 10);
-        assert_eq!(departures(&sent, launch(512, 8)), std::slice::from_ref(&sent));
-        for given in [sent.clone().chunk_rows(5), sent.tail(5, 5), Schedule::sm_90a()] {
-            assert_eq!(departures(&given, launch(8192, 8)), [given]);
-        }
-    }
 }
