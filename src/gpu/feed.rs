@@ -43,7 +43,8 @@ struct Feeder<'f> {
     /// What an agent copies to its own rank before anything else comes ahead of the kernel: beside
     /// it, copies within the device would need multiprocessors.
     is_ahead: bool,
-    /// Where nothing runs beside the copies, signals are raised together behind them.
+    /// Signals that are raised together: those that follow a copy, or where nothing runs beside the
+    /// copies, all of them behind the last.
     raised: Vec<(Span<'f>, u32)>,
 }
 
@@ -59,6 +60,9 @@ impl<'f> Feeder<'f> {
             self.is_ahead = false;
             main.record(&instance.ahead)?;
             copier.words().wait(&instance.ahead)?;
+        }
+        if !matches!(event.action, Action::Signal { .. }) && !copies_first {
+            self.raise()?;
         }
         match event.action {
             Action::Wait { signal, slots, target, .. } => {
@@ -82,11 +86,9 @@ impl<'f> Feeder<'f> {
                 };
                 let offset = instance.workspace.signal(signal) + 4 * u64::from(slot);
                 let word = instance.workspace.heaps.span(rank, offset, 4)?;
-                // The write follows the copies before it, all performed.
-                match copies_first {
-                    _ if self.is_ahead => main.write_u32(word, value)?,
-                    false => copier.signals()?.write_u32(word, value)?,
-                    true => self.raised.push((word, value)),
+                match self.is_ahead {
+                    true => main.write_u32(word, value)?,
+                    false => self.raised.push((word, value)),
                 }
             }
             Action::FenceProxyAsync
@@ -96,6 +98,17 @@ impl<'f> Feeder<'f> {
                 return Err(instance.unsupported("a copy engine copies and signals, nothing else"));
             }
         }
+        Ok(())
+    }
+
+    /// Raises what is to be raised behind all copies so far, when they are performed.
+    fn raise(&mut self) -> Result<(), Error> {
+        if self.raised.is_empty() {
+            return Ok(());
+        }
+        let words = if self.copies_first { &self.copier.copies } else { self.copier.signals()? };
+        words.write_words(&self.raised)?;
+        self.raised.clear();
         Ok(())
     }
 }
@@ -133,12 +146,11 @@ impl GpuInstance {
         };
         if when == When::Before {
             for id in engines {
-                let copier = &lane.copiers[0];
-                let mut feeder = feeder(copier);
+                let mut feeder = feeder(&lane.copiers[0]);
                 for event in view.agent(id, 0, epoch) {
                     feeder.enqueue(event)?;
                 }
-                copier.copies.write_words(&feeder.raised)?;
+                feeder.raise()?;
             }
             return Ok(());
         }
@@ -154,6 +166,7 @@ impl GpuInstance {
                 while let Some(event) = events.next_if(goes_on) {
                     feeder.enqueue(event)?;
                 }
+                feeder.raise()?;
             }
         }
         Ok(())

@@ -234,8 +234,9 @@ impl Plan {
         write: &Write,
         epoch: u32,
     ) -> Result<(), Error> {
-        // A copy between two places of the host would make this thread wait for the stream.
-        if write.home == Home::Host || write.values.len() == 1 {
+        // A copy between two places of the host would make this thread wait for the stream; one to the
+        // device would stand behind the data of another stream.
+        if write.home == Home::Host || write.values.len() <= FEW {
             return Ok(stream.write_words(&write.each(workspace, epoch)?)?);
         }
         let to = write.span(workspace)?;
@@ -306,6 +307,9 @@ fn joined(
     }
     all.into_iter().map(|(_, joined)| joined).collect()
 }
+
+/// Words that are written one by one: those of a chunk, where another chunk travels meanwhile.
+const FEW: usize = 32;
 
 /// Bytes that take no longer than it takes to tell of them.
 const SMALL: u64 = 256 << 10;
