@@ -236,7 +236,7 @@ const LEAST_STEPS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::super::arrival::{DEVICE, NVLINK, PCIE};
+    use super::super::arrival::{CLOCK, DEVICE, NVLINK, PCIE};
     use super::*;
     use flux_ir::Transport;
     use flux_ir::lower::lower;
@@ -308,6 +308,88 @@ mod tests {
             assert!((shape[0] / world).is_multiple_of(schedule.tile.m), "{shape:?}: {schedule}");
             let (schedule, _) = chosen_of(definition, DEVICE, world, shape);
             assert_eq!(schedule.transport, None, "{shape:?}: {schedule}");
+        }
+    }
+
+    /// What `flux bench gemm-rs` measured of one schedule under several plans, in microseconds
+    /// (`docs/notes/overlap.md`): head, tail, order.
+    #[test]
+    fn departures_are_predicted_as_they_were_measured() {
+        type Plan = (Option<(u32, u32)>, Option<(u32, u32)>, (u32, u32), f64);
+        let predicted = |world, [m, n, k]: [u32; 3], index: usize, plans: &[Plan]| {
+            let definition = crate::kernels::gemm_rs::definition();
+            let (kernel, schedules) = (definition.kernel().unwrap(), (definition.schedules)());
+            let cost = |&(head, tail, (rows, shards), measured): &Plan| {
+                let order = flux_ir::Order::Departure(flux_ir::Departure { rows, shards });
+                let mut plan = schedules[index].clone().order(order);
+                plan.head = head.map(|(rows, copies)| flux_ir::Head { rows, copies });
+                plan.tail = tail.map(|(rows, slices)| flux_ir::Tail { rows, slices });
+                let program = lower(&kernel, &plan).unwrap();
+                let ctas = tiles(&program, Shape { m, n, k }).min(SMS as u32);
+                let launch = Launch { shape: Shape { m, n, k }, world, ctas };
+                let found = PCIE.cycles(&program, &plan, launch, cycles(&program, launch));
+                (found as f64 / CLOCK, measured)
+            };
+            plans.iter().map(cost).collect::<Vec<_>>()
+        };
+        let (some, none) = (Some, None);
+        let slow_links = [
+            (
+                8,
+                [8192, 12288, 6144],
+                3,
+                &[
+                    (some((512, 2)), some((1024, 4)), (256, 1), 3775.0),
+                    (some((512, 4)), some((1024, 8)), (256, 1), 3805.0),
+                    (none, some((1024, 4)), (256, 1), 3917.0),
+                ][..],
+            ),
+            (
+                8,
+                [512, 12288, 6144],
+                4,
+                &[
+                    (none, none, (64, 1), 378.0),
+                    (none, none, (64, 2), 360.0),
+                    (none, none, (64, 5), 388.0),
+                ][..],
+            ),
+            (8, [2048, 12288, 6144], 3, &[(none, none, (256, 1), 1031.0)][..]),
+            (2, [2048, 12288, 6144], 3, &[(some((256, 1)), some((1024, 4)), (256, 1), 630.0)][..]),
+            (8, [2048, 8192, 3584], 3, &[(none, none, (256, 1), 704.0)][..]),
+        ];
+        for (world, shape, index, plans) in slow_links {
+            for (found, measured) in predicted(world, shape, index, plans) {
+                let off = found / measured - 1.0;
+                assert!(off.abs() < 0.04, "{shape:?}: {found:.0} µs, measured {measured}");
+            }
+        }
+        // Where products take longer the clock is lower than it is taken to be: the order holds.
+        let slow_product: [Plan; 4] = [
+            (none, none, (256, 2), 1696.0),
+            (none, none, (256, 1), 1743.0),
+            (none, none, (256, 3), 1746.0),
+            (none, none, (256, 5), 2105.0),
+        ];
+        let found = predicted(8, [2048, 12288, 24576], 2, &slow_product);
+        assert!(found.is_sorted_by(|(a, _), (b, _)| a < b), "{found:?}");
+    }
+
+    #[test]
+    #[ignore = "prints what the rows of docs/performance.md run under"]
+    fn scatters_are_printed() {
+        let definition = crate::kernels::gemm_rs::definition();
+        for (world, n, k) in [
+            (8, 12288, 6144),
+            (8, 12288, 24576),
+            (8, 8192, 3584),
+            (2, 12288, 6144),
+            (2, 12288, 24576),
+        ] {
+            for m in [512, 2048, 4096, 8192] {
+                let schedule = chosen_of(definition, PCIE, world, [m, n, k]).0;
+                println!("{world}: {m} x {n} x {k}: {schedule}");
+            }
         }
     }
 

@@ -31,13 +31,14 @@ impl Link {
                 // What stays in the cache is streamed once.
                 let streamed = if left + right > L2_FITS { right } else { 0 };
                 let pass = streamed as f64 / STREAMED;
+                let product = product * self.beside;
                 let walk = Walk { shard, world, row, pass, pace, product };
                 walk.end(self, schedule)
             }
-            // Stores of all tiles share the link, the first of them when the first tiles are done.
+            // Stores of all tiles share the link.
             Some(Transport::Put | Transport::CopyFirst) | None => {
                 let bytes = row * f64::from(shape.m - shard.min(shape.m));
-                product.max(bytes / self.stores + self.latency)
+                product.max(bytes / self.stores) + self.latency
             }
         }
     }
@@ -49,9 +50,20 @@ const STREAMED: f64 = 3_600_000.0;
 /// Bytes a microsecond at which contributions are added up.
 const SUMMED: f64 = 2_400_000.0;
 
-/// Microseconds from when a stream's copy has ended to when it has waited for the next chunk, which
-/// is there: the other stream copies meanwhile (`docs/notes/overlap.md`).
-const WAIT: f64 = 9.0;
+/// Microseconds that each copy takes beyond its bytes, both directions of the link busy (7 copies of
+/// 1.5, 6 and 24 MiB: `docs/notes/overlap.md`). What a stream's wait takes is hidden behind the
+/// copy of the other one.
+const COPY: f64 = 6.5;
+
+/// Microseconds from the launch to the first tile, and from a chunk's last tile to its first byte.
+const BEGIN: f64 = 8.0;
+const SIGNAL: f64 = 18.0;
+
+/// Microseconds from a chunk's last byte to the first load of its sum.
+const FLAG: f64 = 12.0;
+
+/// Microseconds from the last store to the end of the launch.
+const END: f64 = 5.0;
 
 /// A launch, group of rows by group of rows.
 #[derive(Debug, Clone, Copy)]
@@ -79,16 +91,14 @@ impl Walk {
     /// as they leave here.
     fn end(&self, link: Link, schedule: &Schedule) -> f64 {
         let (chunks, computed) = self.chunks(schedule);
-        let (mut streams, mut wire) = ([0.0f64; 2], 0.0f64);
+        let mut wire = 0.0f64;
         let mut arrivals = Vec::with_capacity(chunks.len());
-        for (turn, chunk) in chunks.iter().enumerate() {
-            let stream = &mut streams[turn % 2];
-            let waited = (chunk.ready + link.latency).max(*stream + WAIT);
-            wire = wire.max(waited) + link.gap + f64::from(chunk.rows) * self.row / link.bytes;
-            *stream = wire;
+        for chunk in &chunks {
+            wire = wire.max(BEGIN + chunk.ready + SIGNAL);
+            wire += COPY + f64::from(chunk.rows) * self.row / link.bytes;
             arrivals.push((chunk.rows, wire));
         }
-        let mut end = computed.max(self.product);
+        let mut end = BEGIN + computed.max(self.product);
         // Own rows are added up as the last peer's chunks come; tiles behind those that wait are
         // computed then. A multiprocessor holds two.
         let (held, mut behind) = (2 * self.pace.ctas, 0);
@@ -101,14 +111,14 @@ impl Walk {
             let waves = tiles.saturating_sub(held).div_ceil(self.pace.ctas.max(1));
             let summed = f64::from(behind) * self.row * f64::from(self.world + 1) / SUMMED;
             let left = (f64::from(waves) * self.pace.tile).max(summed);
-            end = end.max(arrived + link.latency + left);
+            end = end.max(arrived + FLAG + left);
         }
         // Tiles that hold rows of two owners are put, where one of them is this rank.
         let put = match self.shard % self.pace.tile_rows {
             0 => 0,
             _ => (self.shard.div_ceil(self.pace.tile_rows) + 1) * self.pace.tile_rows - self.shard,
         };
-        end + link.latency + f64::from(put) * self.row / link.stores
+        end + END + f64::from(put) * self.row / link.stores
     }
 
     /// All chunks in the order in which they leave, and when all groups are computed.
@@ -121,14 +131,18 @@ impl Walk {
         };
         let at_least_a_tile = |rows: u32| rows.clamp(tile_rows.min(shard), shard);
         let (rows, most) = (at_least_a_tile(rows), RASTER_ROWS * tile_rows);
-        let (mut rows_done, mut done) = (0u32, 0.0f64);
-        // When a group of so many more rows is through.
+        let (mut rows_done, mut flow) = (0u32, 0.0f64);
+        // When a group of so many more rows is through. Where products and the other operand's stream
+        // take about as long, neither hides all of the other.
         let mut compute = |rows: u32| {
             rows_done += rows;
-            let tiles = f64::from(rows_done) / f64::from(tile_rows) * f64::from(self.pace.across);
-            let waves = (tiles / f64::from(self.pace.ctas)).ceil() * self.pace.tile;
-            done = (done + self.pass).max(waves);
-            done
+            let waves = |rows: u32| {
+                let tiles = f64::from(rows) / f64::from(tile_rows) * f64::from(self.pace.across);
+                tiles / f64::from(self.pace.ctas)
+            };
+            let products = waves(rows) * self.pace.tile;
+            flow += (products.powi(4) + self.pass.powi(4)).sqrt().sqrt();
+            flow.max(waves(rows_done).ceil() * self.pace.tile)
         };
         // Behind its last row each group is complete.
         let mut cut = |all: u32, size: u32| {
@@ -201,29 +215,29 @@ pub(super) fn departures(schedule: &Schedule, launch: Launch) -> Vec<Schedule> {
         return vec![schedule.clone()];
     }
     let shard = launch.shape.m.div_ceil(launch.world).max(1);
-    let mut plans = Vec::new();
-    let mut sizes: Vec<u32> =
-        [128, 256, 512, 1024].into_iter().filter(|&rows| rows >= tile.m && rows < shard).collect();
-    sizes.push(shard.max(tile.m));
+    let rows = GROUP.min(shard).max(tile.m);
     let between = launch.world.saturating_sub(3).max(1);
-    for &rows in &sizes {
-        for shards in [1, 2, 3, 4, 5].into_iter().filter(|&shards| shards <= between) {
-            let order = Order::Departure(Departure { rows, shards });
-            let whole = schedule.clone().order(order);
-            if rows < shard {
-                let sliced = whole.clone().tail(shard, shard.div_ceil(rows));
-                plans.push(sliced.clone().head(rows, 1));
-                plans.push(sliced.clone().head(2 * rows, 2));
-                // A shard that is many waves leaves in several chunks.
-                if shard > 1024 {
-                    plans.push(sliced.head(2 * rows, 2).chunk_rows(1024));
-                }
+    let mut plans = Vec::new();
+    for shards in (1..=3).filter(|&shards| shards <= between) {
+        let whole = schedule.clone().order(Order::Departure(Departure { rows, shards }));
+        if rows < shard {
+            // Whole groups leave alone at both ends.
+            let sliced = whole.clone().tail(shard, shard.div_ceil(rows).min(4));
+            plans.push(sliced.clone().head(2 * rows, 2));
+            plans.push(sliced.clone().head(rows, 1));
+            // A shard that is many waves leaves in several chunks.
+            if shard > 1024 {
+                let tail = whole.clone().tail(1024, 4);
+                plans.push(tail.head(2 * rows, 2).chunk_rows(1024));
             }
-            plans.push(whole);
         }
+        plans.push(whole);
     }
     plans
 }
+
+/// Rows of a group at both ends: of fewer, each streams the other operand anew.
+const GROUP: u32 = 256;
 
 /// Bytes of an element of what is summed.
 fn element_bytes(program: &Program) -> u32 {
@@ -232,4 +246,84 @@ fn element_bytes(program: &Program) -> u32 {
         _ => None,
     });
     summed.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arrival::{PCIE, Pace};
+    use super::*;
+
+    /// 128 × 112 tiles, 110 across, in a bit less than a wave of 132.
+    const WALK: Walk = Walk {
+        shard: 1024,
+        world: 8,
+        row: 12288.0 * 2.0,
+        pass: 0.0,
+        pace: Pace { tile: 27.0, tile_rows: 128, across: 110, ctas: 132 },
+        product: 1500.0,
+    };
+
+    fn sent() -> Schedule {
+        Schedule::sm_90a().transport(Transport::CopyEngine)
+    }
+
+    fn rows(chunks: &[Chunk]) -> Vec<u32> {
+        chunks.iter().map(|chunk| chunk.rows).collect()
+    }
+
+    #[test]
+    fn chunks_are_ready_with_their_groups() {
+        let order = |rows, shards| sent().order(Order::Departure(Departure { rows, shards }));
+        let (chunks, own) = WALK.chunks(&order(256, 1));
+        assert_eq!(rows(&chunks), [1024; 7]);
+        // 880 tiles of a shard, one wave for each 132 of them begun.
+        let waves = |shards: f64| (shards * 880.0 / 132.0).ceil() * 27.0;
+        assert_eq!((chunks[0].ready, chunks[6].ready, own), (waves(1.0), waves(7.0), waves(8.0)));
+        let (chunks, _) = WALK.chunks(&order(256, 1).head(512, 2).tail(1024, 4));
+        assert_eq!(rows(&chunks), [&[256, 256, 512][..], &[1024; 5], &[256; 4]].concat());
+        assert_eq!(chunks[0].ready, waves(0.25));
+        assert_eq!(chunks[8].ready, waves(6.25));
+        // Shards that are walked together are ready together.
+        let (chunks, _) = WALK.chunks(&order(1024, 2));
+        assert_eq!([chunks[1].ready, chunks[2].ready], [waves(3.0); 2]);
+        assert_eq!(chunks[5].ready, waves(6.0));
+        // What is streamed anew for each group is the least that one takes.
+        let narrow = Walk { pass: 300.0, ..WALK };
+        let ready = |rows| narrow.chunks(&order(rows, 1)).0[0].ready;
+        assert!((1200.0..1201.0).contains(&ready(256)), "{}", ready(256));
+        // A shard's products take 180 µs.
+        assert!((300.0..310.0).contains(&ready(1024)), "{}", ready(1024));
+    }
+
+    #[test]
+    fn the_link_is_busy_from_the_first_chunk_to_the_last() {
+        let order = Order::Departure(Departure { rows: 256, shards: 1 });
+        let plan = sent().order(order).head(512, 2).tail(1024, 4);
+        let wire = 7.0 * 1024.0 * WALK.row / PCIE.bytes;
+        // Two waves to the first chunk, twelve copies, the sum of the last 256 rows.
+        let sum = 256.0 * WALK.row * 9.0 / SUMMED;
+        let begun = BEGIN + 2.0 * 27.0 + SIGNAL;
+        let expected = begun + 12.0 * COPY + wire + FLAG + sum + END;
+        let found = WALK.end(PCIE, &plan);
+        assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+        assert!(WALK.end(PCIE, &sent()) > expected + 60.0, "whole shards at both ends");
+        let slow = Walk { product: 8000.0, ..WALK };
+        assert_eq!(slow.end(PCIE, &plan), BEGIN + 8000.0 + END);
+    }
+
+    #[test]
+    fn chunks_are_weighed_where_nobody_gave_them() {
+        let launch = |m: u32, world: u32| Launch {
+            shape: flux_ir::Shape { m, n: 12288, k: 6144 },
+            world,
+            ctas: 132,
+        };
+        let of = |m, world| departures(&sent(), launch(m, world));
+        assert!(of(8192, 8).iter().any(|plan| plan.head.is_some() && plan.tail.is_some()));
+        assert!(of(512, 8).iter().all(|plan| plan.tail.is_none() && plan.order.is_some()));
+        assert!(of(8192, 2).iter().any(|plan| plan.chunk_rows == Some(1024)));
+        for given in [sent().chunk_rows(5), sent().tail(5, 5), Schedule::sm_90a()] {
+            assert_eq!(departures(&given, launch(8192, 8)), [given]);
+        }
+    }
 }
