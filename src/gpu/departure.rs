@@ -218,7 +218,8 @@ pub(super) fn departures(schedule: &Schedule, launch: Launch) -> Vec<Schedule> {
     let rows = GROUP.min(shard).max(tile.m);
     let between = launch.world.saturating_sub(3).max(1);
     let mut plans = Vec::new();
-    for shards in (1..=3).filter(|&shards| shards <= between) {
+    let joins = |shards: u32| shards == 1 || (shards <= between && shards * shard <= JOINED);
+    for shards in (1..=3).filter(|&shards| joins(shards)) {
         let whole = schedule.clone().order(Order::Departure(Departure { rows, shards }));
         if rows < shard {
             // Whole groups leave alone at both ends.
@@ -235,6 +236,10 @@ pub(super) fn departures(schedule: &Schedule, launch: Launch) -> Vec<Schedule> {
     }
     plans
 }
+
+/// Rows of shards that are walked together, at most: more make the other operand's stream no shorter
+/// than their products.
+const JOINED: u32 = 1024;
 
 /// Rows of a group at both ends: of fewer, each streams the other operand anew.
 const GROUP: u32 = 256;
