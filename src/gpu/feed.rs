@@ -107,7 +107,10 @@ impl<'f> Feeder<'f> {
             return Ok(());
         }
         let words = if self.copies_first { &self.copier.copies } else { self.copier.signals()? };
-        words.write_words(&self.raised)?;
+        match *self.raised.as_slice() {
+            [(word, value)] => words.write_u32(word, value)?,
+            _ => words.write_words(&self.raised)?,
+        }
         self.raised.clear();
         Ok(())
     }
