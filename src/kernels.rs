@@ -146,6 +146,12 @@ mod shipped {
     #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b)]
     #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b)]
     #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, transport = put)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, transport = put)]
+    #[schedule(sm_90a, tile = (16, 48, 64), stages = 16, consumers = single, cache = stream_b, transport = put)]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b, transport = put)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b, transport = put)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b, transport = put)]
     pub fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());

@@ -218,12 +218,15 @@ fn image_for(definition: &'static Definition, schedule: usize) -> Option<&'stati
 
 /// `wanted` (or the compiled schedule itself) where the compiled machine code serves it: order,
 /// chunks and CTAs are read at run time, also what a tail is, where the code waits for one, and how
-/// a gathered tensor travels. The rest is compiled in.
+/// copy engines move a gathered tensor. The rest is compiled in.
 fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> Option<Schedule> {
     let Some(wanted) = wanted else { return Some(compiled.clone()) };
-    let scatters = kernel.params.handles().any(|param| {
-        kernel.tensor(param).is_some_and(|(found, ..)| found == Distribution::Scattered)
-    });
+    let has = |wanted: Distribution| {
+        let found = |param| kernel.tensor(param).is_some_and(|(found, ..)| found == wanted);
+        kernel.params.handles().any(found)
+    };
+    let (gathers, scatters) = (has(Distribution::Gathered), has(Distribution::Scattered));
+    let pushes = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
     let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);
     let serves = compiled.target == wanted.target
         && compiled.tile == wanted.tile
@@ -233,6 +236,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && compiled.split_k == wanted.split_k
         && compiled.balance == wanted.balance
         && compiled.cache == wanted.cache
+        && (!gathers || pushes(compiled) == pushes(wanted))
         && (!scatters || stages(compiled) == stages(wanted));
     serves.then(|| wanted.clone())
 }
@@ -289,7 +293,10 @@ mod tests {
         assert!(!serves(&whole, whole.clone().tail(256, 4)));
         let sliced = whole.clone().chunk_rows(640).tail(384, 4);
         assert!(serves(&sliced, sliced.clone().chunk_rows(100).tail(7, 3)));
-        assert!(!serves(&sliced, whole));
+        assert!(!serves(&sliced, whole.clone()));
+        let pushed = whole.clone().transport(Transport::Put);
+        assert!(serves(&pushed, pushed.clone().chunk_rows(100)));
+        assert!(!serves(&pushed, whole.clone()) && !serves(&whole, pushed));
     }
 
     #[test]

@@ -59,6 +59,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, tail = (200, 3))]
+    #[schedule(sm_90a, tile = (128, 176, 64), consumers = ping_pong, transport = put)]
     pub fn ag_relu_bf16(
         a: &Gathered<bf16>,
         b: &Global<bf16>,
@@ -74,6 +75,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a)]
     #[schedule(sm_90a, tail = (128, 4))]
+    #[schedule(sm_90a, tile = (16, 48, 64), consumers = single, transport = put, chunk_rows = 5)]
     pub fn ag_relu_f16(
         a: &Gathered<f16>,
         b: &Global<f16>,
@@ -183,6 +185,14 @@ fn sliced(schedule: &&Schedule) -> bool {
     schedule.tail.is_some()
 }
 
+fn copied(schedule: &&Schedule) -> bool {
+    schedule.transport.is_none() && schedule.tail.is_none()
+}
+
+fn pushed(schedule: &&Schedule) -> bool {
+    schedule.transport == Some(Transport::Put)
+}
+
 fn sent(schedule: &&Schedule) -> bool {
     schedule.transport == Some(Transport::CopyEngine)
 }
@@ -208,7 +218,14 @@ fn main() -> ExitCode {
     add("a_hundred_launches_without_reset".into(), Box::new(|| many_launches(WORLDS[2], 10)));
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
-    add("a_missing_rank_stalls_within_its_limit".into(), Box::new(|| missing_rank(two)));
+    add(
+        "a_missing_rank_stalls_within_its_limit".into(),
+        Box::new(|| missing_rank(two, load!(ag_relu_bf16, copied))),
+    );
+    add(
+        "a_missing_rank_that_pushes_stalls_within_its_limit".into(),
+        Box::new(|| missing_rank(two, load!(ag_relu_bf16, pushed))),
+    );
     add(
         "copies_behind_a_launch_that_gave_up_are_let_go".into(),
         Box::new(|| abandoned_copies(two)),
@@ -224,12 +241,14 @@ fn main() -> ExitCode {
 }
 
 /// Every operator on odd shapes, exactly.
-fn exact_cases(gpus: Gpus) -> [(String, Test); 8] {
-    let cases: [(&str, Test); 8] = [
-        ("gather_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16)))),
-        ("gather_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16)))),
+fn exact_cases(gpus: Gpus) -> [(String, Test); 10] {
+    let cases: [(&str, Test); 10] = [
+        ("gather_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, copied)))),
+        ("gather_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, copied)))),
         ("sliced_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, sliced)))),
         ("sliced_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, sliced)))),
+        ("pushed_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, pushed)))),
+        ("pushed_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, pushed)))),
         ("scatter_bf16", Box::new(move || exact_scatters(gpus, load!(rs_bf16)))),
         ("sent_bf16", Box::new(move || exact_scatters(gpus, load!(rs_bf16, sent)))),
         ("sent_f16", Box::new(move || exact_scatters(gpus, load!(rs_f16, sent)))),
@@ -433,7 +452,9 @@ fn many_launches(gpus: Gpus, each: usize) -> Result<(), Failed> {
         .map(|round| product(&Draw::Integers.rows::<bf16>(round, 0..m, k), &b, k, &rows))
         .collect();
     let outcomes = world(gpus)?.run(|rank| {
-        let gather = kernels::ag_relu_bf16::load(rank)?;
+        let gather = load!(ag_relu_bf16, copied) as Load<bf16>;
+        let push = load!(ag_relu_bf16, pushed) as Load<bf16>;
+        let (gather, push) = (gather(rank)?, push(rank)?);
         let scatter = kernels::rs_bf16::load(rank)?;
         let bias = rank.zeros::<f32>(1, n)?;
         let b = rank.tensor(n, k, &b)?;
@@ -441,20 +462,23 @@ fn many_launches(gpus: Gpus, each: usize) -> Result<(), Failed> {
         let mut shard = rank.zeros::<bf16>(own.len(), k)?;
         let mut whole = rank.zeros::<bf16>(m, k)?;
         let mut c = poison::<bf16>(rank, m, n)?;
+        let mut again = poison::<bf16>(rank, m, n)?;
         let mut sum = poison::<bf16>(rank, own.len(), n)?;
         for round in 0..10 {
             shard.write(&Draw::Integers.rows::<bf16>(round, own.clone(), k))?;
             whole.write(&Draw::Integers.rows::<bf16>(round, 0..m, k))?;
             for _ in 0..each {
-                gather.launch(&shard, &b, &bias, &mut c)?;
+                gather(&shard, &b, &bias, &mut c)?;
+                push(&shard, &b, &bias, &mut again)?;
                 scatter.launch(&whole, &b, &bias, &mut sum)?;
             }
             let product = &expected[round as usize];
-            let relu = product.iter().map(|x| x.max(0.0));
+            let relu = || product.iter().map(|x| x.max(0.0));
             // Every rank contributed the same product.
             let total = product[own.start * n..own.end * n].iter().map(|x| x * ranks);
-            let (c, sum) = (c.to_vec()?, sum.to_vec()?);
-            let checked = same(&format!("gather, round {round}"), &c, relu)
+            let (c, again, sum) = (c.to_vec()?, again.to_vec()?, sum.to_vec()?);
+            let checked = same(&format!("gather, round {round}"), &c, relu())
+                .and_then(|()| same(&format!("push, round {round}"), &again, relu()))
                 .and_then(|()| same(&format!("scatter, round {round}"), &sum, total));
             if checked.is_err() {
                 return Ok(checked);
@@ -525,29 +549,32 @@ fn cudarc_slices() -> Result<(), Failed> {
 }
 
 /// One of two ranks prepares the launch and never makes it: the other must say so.
-fn missing_rank(gpus: Gpus) -> Result<(), Failed> {
+/// An arrival's signal grows by the same in each launch.
+fn missing_rank(gpus: Gpus, load: Load<bf16>) -> Result<(), Failed> {
     let limit = Duration::from_secs(1);
     let (m, n, k) = (512, 256, 128);
     let outcomes = world(gpus)?.with_limit(limit).run(|rank| {
-        let kernel = kernels::ag_relu_bf16::load(rank)?;
+        let launch = load(rank)?;
         let a = rank.zeros::<bf16>(rank.own_rows(m), k)?;
         let b = rank.zeros::<bf16>(n, k)?;
         let bias = rank.zeros::<f32>(1, n)?;
         let mut c = rank.zeros::<bf16>(m, n)?;
-        kernel.launch(&a, &b, &bias, &mut c)?;
+        launch(&a, &b, &bias, &mut c)?;
         rank.synchronize()?;
         if rank.index() == 1 {
             std::thread::sleep(3 * limit);
             return Ok(None);
         }
         let start = Instant::now();
-        kernel.launch(&a, &b, &bias, &mut c)?;
+        launch(&a, &b, &bias, &mut c)?;
         let stalled = rank.synchronize();
         let waited = start.elapsed();
-        Ok(Some((stalled, waited, kernel.launch(&a, &b, &bias, &mut c))))
+        Ok(Some((stalled, waited, launch(&a, &b, &bias, &mut c))))
     })?;
     match &outcomes[0] {
-        Some((Err(stall @ Error::Stalled { rank: 0, wanted: 2, seen: 1, .. }), waited, again)) => {
+        Some((Err(stall @ Error::Stalled { rank: 0, wanted, seen, .. }), waited, again))
+            if *seen > 0 && *wanted == 2 * seen =>
+        {
             println!("  {stall}");
             if *waited > limit + Duration::from_secs(1) {
                 return Err(format!("the stall took {waited:?}").into());

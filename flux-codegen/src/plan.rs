@@ -58,6 +58,8 @@ pub(crate) struct Plan<'p> {
     /// In the tile loop, after the mainloop.
     pub(crate) tail: &'p [Stmt],
     pub(crate) exit: &'p [Stmt],
+    /// What copy warps do beside all that.
+    pub(crate) copies: &'p [Stmt],
     /// Type of both operands.
     pub(crate) element: Element,
     pub(crate) a_major: Major,
@@ -138,6 +140,7 @@ impl<'p> Plan<'p> {
             span: main.span,
             tail,
             exit: &agent.exit,
+            copies: copy_warps(program)?,
             element,
             a_major,
             b_major,
@@ -151,16 +154,22 @@ impl<'p> Plan<'p> {
         self.m_blocks * program.tile.n / 2 * self.products.len() as u32
     }
 
-    /// Registers that `setmaxnreg` leaves a producer and a consumer thread. Both splits add up
+    /// Registers that `setmaxnreg` leaves a producer and a consumer thread. All splits add up
     /// to what 384 threads start with; 256 threads start with as many as a thread can have.
     pub(crate) fn registers(&self, program: &Program) -> Option<(u32, u32)> {
-        // Slices take more of the loading thread.
-        let fit = if self.slices.is_some() { 176 } else { 128 };
-        match program.consumers {
-            Consumers::Single => None,
-            _ if self.accumulators(program) > fit => Some((24, 240)),
-            Consumers::Cooperative | Consumers::PingPong => Some((40, 232)),
+        if program.consumers == Consumers::Single {
+            return None;
         }
+        let accumulators = self.accumulators(program);
+        Some(match (self.slices.is_some(), self.copies.is_empty()) {
+            // Copies take more of the warps beside the loading thread.
+            (_, false) if accumulators <= 128 => (72, 216),
+            (_, false) if accumulators <= 176 => (56, 224),
+            // Slices take more of the loading thread.
+            (true, _) if accumulators <= 176 => (40, 232),
+            (false, _) if accumulators <= 128 => (40, 232),
+            _ => (24, 240),
+        })
     }
 }
 
@@ -181,6 +190,19 @@ fn cta_agent(program: &Program) -> Result<&Agent, Error> {
             "one agent of a kernel runs on CTAs; leave copies to a copy engine",
         )),
     }
+}
+
+/// The statements of the one agent on copy warps.
+fn copy_warps(program: &Program) -> Result<&[Stmt], Error> {
+    let mut agents = program.agents.values().filter(|agent| agent.engine == Engine::CopyWarps);
+    let Some(agent) = agents.next() else { return Ok(&[]) };
+    let behind = agents.find_map(|agent| agent.body.first()).or(agent.exit.first());
+    if let Some(stmt) = behind {
+        let message = format!("agent `{}` is not all that copy warps do", agent.name);
+        let help = "give copies to one agent, and what follows all of them to the one on CTAs";
+        return Err(Error::unsupported(stmt.span, message, help));
+    }
+    Ok(&agent.body)
 }
 
 /// What stands before the first statement that `found` accepts, and the rest.

@@ -16,12 +16,18 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
         return family();
     }
     if kernel == GATHER {
+        let single = base.clone().consumers(Consumers::Single).cache(Cache::StreamB);
+        let put = |schedule: &Schedule| schedule.clone().transport(Transport::Put);
         return vec![
             base.clone(),
             base.clone().tail(512, 4),
-            base.tile(128, 112, 64).stages(6).tail(256, 4),
+            base.clone().tile(128, 112, 64).stages(6).tail(256, 4),
             ping_pong.clone().tile(128, 192, 64),
-            ping_pong.tile(128, 176, 64).tail(384, 4),
+            ping_pong.clone().tile(128, 176, 64).tail(384, 4),
+            put(&base.clone().tile(128, 176, 64)),
+            put(&ping_pong.tile(128, 176, 64)),
+            put(&single.clone().tile(16, 64, 64).stages(16)),
+            put(&single.tile(64, 96, 64).stages(9)),
         ];
     }
     if kernel == SCATTER {

@@ -17,6 +17,10 @@ pub const fn threads(consumers: Consumers) -> u32 {
     WARPGROUP * (1 + consumers.warpgroups())
 }
 
+/// Warps of the loading warpgroup that load nothing: they copy where an agent runs on copy warps.
+/// Each raises that agent's signals for itself.
+pub const COPY_WARPS: u32 = WARPGROUP / 32 - 1;
+
 /// Warps that store a tile, and so the number of times each tile-level signal is raised.
 pub const fn epilogue_warps(consumers: Consumers) -> u32 {
     4 * consumers.sharing()

@@ -16,6 +16,7 @@
 mod build;
 mod gather;
 mod gemm;
+mod put;
 mod scatter;
 mod tensors;
 mod tiles;
@@ -62,12 +63,12 @@ fn transport(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
         Err(Diagnostic::new(Rule::Schedule, param.span, message).help(help).into())
     };
     match (schedule.transport, gathered, scattered) {
-        (Some(Transport::Put), Some(param), _) => {
+        (Some(Transport::Put), Some(param), _) if schedule.tail.is_some() => {
             let message = format!(
-                "expected `transport = copy_engine` for the gathered `{}`, found put",
+                "expected no `tail` where the kernel pushes `{}` itself, found both",
                 param.1.name
             );
-            refuse(param, message, "leave `transport` out: copy engines gather")
+            refuse(param, message, "leave `tail` out: pieces are small already")
         }
         (Some(Transport::CopyFirst), None, Some(param)) => {
             let message = format!(

@@ -107,7 +107,8 @@ pub enum Transport {
     /// The same copies, with nothing beside them: the kernel starts when those of its rank are
     /// through. For shapes that overlap does not pay for. Of gathered tensors alone.
     CopyFirst,
-    /// The kernel stores them into the peers' memory. Of scattered tensors alone.
+    /// The kernel stores them into the peers' memory: contributions out of its tiles, shards by the
+    /// warps that copy beside them.
     Put,
 }
 

@@ -353,13 +353,39 @@ fn every_chunk_has_its_turn() {
 }
 
 #[test]
+fn shards_that_copy_warps_push_pass_in_any_chunks() {
+    for name in ["ag_gemm_gelu", "ag_gemm_rs_gated"] {
+        for chunk_rows in [None, Some(1), Some(20)] {
+            let mut schedule = small().transport(Transport::Put);
+            schedule.chunk_rows = chunk_rows;
+            let verified = check::verify(lowered(name, &schedule))
+                .unwrap_or_else(|e| panic!("{name}, {schedule}: {e}"));
+            for m in [1, 7, 17, 64, 65, 200] {
+                for (world, k) in [(1, 5), (2, 1), (3, 4000), (8, 64)] {
+                    for ctas in [1, 7] {
+                        let found = verified.check_launch(launch(m, 19, k, world, ctas));
+                        let at =
+                            format!("{schedule}: m = {m}, k = {k}, {world} ranks, {ctas} ctas");
+                        assert_eq!(found, Ok(()), "{name}, {at}");
+                    }
+                }
+            }
+            let device = Schedule { target: Target::Sm90a, ..schedule }.tile(128, 128, 64);
+            check::verify(lowered(name, &device))
+                .unwrap_or_else(|e| panic!("{name}, {device}: {e}"));
+        }
+    }
+}
+
+#[test]
 fn transports_that_a_kernel_has_not_are_refused() {
     let refused = |name: &str, transport: Transport| {
         let found = lower::lower(&kernel(name), &small().transport(transport));
         found.expect_err("there is no such transport").to_string()
     };
-    let found = refused("ag_gemm_gelu", Transport::Put);
-    assert!(found.contains("`transport = copy_engine` for the gathered `a`, found put"), "{found}");
+    let sliced = small().transport(Transport::Put).tail(4, 2);
+    let found = lower::lower(&kernel("ag_gemm_gelu"), &sliced).expect_err("pieces have no slices");
+    assert!(found.to_string().contains("no `tail` where the kernel pushes `a` itself"), "{found}");
     let found = refused("gemm_rs", Transport::CopyFirst);
     assert!(found.contains("for the scattered `c`, found copy_first"), "{found}");
     let found = refused("ag_gemm_rs_gated", Transport::CopyEngine);
@@ -503,7 +529,7 @@ fn agents_of_a_lowered_kernel_keep_to_their_engines() {
     let swapped = program.agents.values().cloned().map(|mut agent| {
         agent.engine = match agent.engine {
             Engine::CopyEngine => Engine::Ctas,
-            Engine::Ctas => Engine::CopyEngine,
+            Engine::Ctas | Engine::CopyWarps => Engine::CopyEngine,
         };
         agent
     });

@@ -122,10 +122,7 @@ impl<'r> Play<'r, '_> {
         state.epoch += 1;
         state.running = vec![view.launch.ctas; view.program.agents.len()];
         for (id, agent) in view.program.agents.iter() {
-            let ctas = match agent.engine {
-                Engine::CopyEngine => 1,
-                Engine::Ctas => view.launch.ctas,
-            };
+            let ctas = agent.engine.bodies(view.launch.ctas);
             state.actors += ctas;
             for cta in 0..ctas {
                 let memory = &memories[rank as usize];

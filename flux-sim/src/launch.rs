@@ -83,11 +83,7 @@ impl<'r, 'a> Run<'r, 'a> {
     fn agents(&self) {
         thread::scope(|scope| {
             for (id, agent) in self.view.program.agents.iter() {
-                let ctas = match agent.engine {
-                    Engine::CopyEngine => 1,
-                    Engine::Ctas => self.view.launch.ctas,
-                };
-                for cta in 0..ctas {
+                for cta in 0..agent.engine.bodies(self.view.launch.ctas) {
                     let actor = Actor { rank: self.view.rank, agent: &agent.name, cta };
                     let name = format!("rank {} {} {cta}", actor.rank, actor.agent);
                     let work = move || self.guarded(actor, id, agent.engine);
@@ -120,7 +116,9 @@ impl<'r, 'a> Run<'r, 'a> {
         let is_last = match engine {
             Engine::CopyEngine => true,
             // Acquires what the other CTAs did, so that the exit's signals release it.
-            Engine::Ctas => self.running_ctas[id.index()].fetch_sub(1, Ordering::AcqRel) == 1,
+            Engine::Ctas | Engine::CopyWarps => {
+                self.running_ctas[id.index()].fetch_sub(1, Ordering::AcqRel) == 1
+            }
         };
         if is_last {
             let exit = self.view.exit(id, self.epoch);

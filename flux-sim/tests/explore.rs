@@ -93,6 +93,25 @@ fn contributions_that_copy_engines_send_are_sound_in_every_interleaving() {
     }
 }
 
+/// Copy warps, of shards in several chunks and pieces.
+#[test]
+fn shards_that_copy_warps_push_are_sound_in_every_interleaving() {
+    let (_, text) =
+        KERNELS.into_iter().find(|(name, _)| *name == "ag_gemm_gelu").expect("it is shipped");
+    let kernel: Kernel = text.parse().expect("a kernel");
+    let pushed = Schedule::host().tile(2, 2, 1).transport(Transport::Put);
+    for schedule in [pushed.clone(), pushed.chunk_rows(1)] {
+        let program = lower(&kernel, &schedule).expect("a Program");
+        for (world, m, ctas) in [(1, 2, 1), (2, 1, 1), (2, 4, 1), (2, 5, 1), (3, 4, 1), (2, 2, 2)] {
+            let launch = Launch { shape: Shape { m, n: 2, k: 1 }, world, ctas };
+            let outcome = run(&program, launch, EPOCHS, &Limits::default());
+            let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
+            assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
+            assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
+        }
+    }
+}
+
 /// No order is left out, and still all lead to one end. At most 141 439 states each.
 #[test]
 fn small_launches_of_shipped_kernels_end_alike_without_reduction() {

@@ -99,6 +99,19 @@ fn contributions_that_copy_engines_send_are_exact() {
 }
 
 #[test]
+fn shards_that_copy_warps_push_are_exact() {
+    let pushed = small().transport(Transport::Put);
+    let plans = [pushed.clone(), pushed.clone().chunk_rows(3), pushed.chunk_rows(1)];
+    for world in WORLDS {
+        for (index, shape) in SHAPES.into_iter().enumerate() {
+            let schedule = &plans[(index + world as usize) % plans.len()];
+            let form = if index % 2 == 0 { Form::Gather } else { Form::GatherScatter };
+            check(form, Element::F16, true, schedule, shape, world);
+        }
+    }
+}
+
+#[test]
 fn a_gathered_and_scattered_product_is_exact() {
     every_world_and_shape(Form::GatherScatter);
 }

@@ -7,7 +7,7 @@ use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::source::copies_first;
 use flux_ir::eval::Launch;
-use flux_ir::program::{BufferId, Engine, Op, Program};
+use flux_ir::program::{BufferId, Op, Program};
 use flux_ir::{Arrival, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
@@ -28,6 +28,8 @@ pub(super) struct Link {
     pub(super) beside: f64,
     /// Microseconds that a launch beside copies takes beyond what is counted here.
     exposed: f64,
+    /// As `beside`, where the kernel's copy warps push.
+    beside_pushes: f64,
 }
 
 /// PCIe 5, 16 lanes, both directions busy (measured: `docs/machines.md`).
@@ -39,6 +41,7 @@ pub(super) const PCIE: Link = Link {
     alone: 50_000.0,
     beside: 1.0,
     exposed: 35.0,
+    beside_pushes: 1.0,
 };
 
 /// Copies within an H200: by its copy engines beside a kernel, both directions busy, and by all of
@@ -51,6 +54,7 @@ pub(super) const DEVICE: Link = Link {
     alone: 1_000_000.0,
     beside: 1.15,
     exposed: 35.0,
+    beside_pushes: 1.04,
 };
 
 /// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`, Copies over NVLink).
@@ -67,6 +71,12 @@ pub(super) const NVLINK: Link = Link {
 
 /// Cycles a microsecond of a multiprocessor under load.
 pub(super) const CLOCK: f64 = 1800.0;
+
+/// Bytes a microsecond that the copy warps of a CTA push: a piece of a row at a time.
+const PUSHES: f64 = 6000.0;
+
+/// Microseconds from the begin of a launch to the first piece, and from the last one to its signal.
+const PUSH_US: f64 = 5.0;
 
 /// Columns of a slice, in bytes, that copies move as fast as whole rows.
 const SLICE_BYTES: u64 = 3072;
@@ -114,6 +124,12 @@ impl Link {
             // To the first byte, to the last word, to the kernel's start.
             return product + ((3.0 * self.latency + copies + sent) * CLOCK) as u64;
         }
+        if schedule.transport == Some(Transport::Put) {
+            let pushed = self.pushed(launch, row_bytes);
+            let last = Pace::new(program, launch, product).tile.min(product as f64 / CLOCK);
+            let end = (pushed + last).max(product as f64 / CLOCK * self.beside_pushes);
+            return ((end + PUSH_US) * CLOCK) as u64;
+        }
         let row = row_bytes as f64 / self.bytes;
         let pace = Pace::new(program, launch, product);
         let end = (self.end(schedule, launch, row, pace) * CLOCK) as u64;
@@ -137,6 +153,14 @@ impl Link {
         let row_bytes = row_bytes(program, launch);
         if row_bytes == 0 || world == 1 || schedule.chunk_rows.is_some() {
             return vec![schedule.clone()];
+        }
+        if schedule.transport == Some(Transport::Put) {
+            let pushed = self.pushed(launch, row_bytes);
+            let pace = (90.0 * product as f64 / CLOCK / pushed.max(1e-3)) as u32;
+            let pace = if pace > 100 { pace } else { 0 };
+            let mut plan = schedule.clone();
+            plan.order.get_or_insert(Order::Arrival(Arrival { chunk: 0, tail: 0, pace }));
+            return vec![plan];
         }
         let shard = shape.m.div_ceil(world).max(1);
         let sent = (shape.m - shard) as f64 * row_bytes as f64 / self.bytes;
@@ -169,6 +193,14 @@ impl Link {
             }
         }
         plans
+    }
+
+    /// Microseconds that copy warps take to push a shard to all peers.
+    fn pushed(self, launch: Launch, row_bytes: u64) -> f64 {
+        let Launch { shape, world, ctas } = launch;
+        let rows = shape.m - shape.m.div_ceil(world).min(shape.m);
+        let rate = self.stores.min(PUSHES * f64::from(ctas));
+        f64::from(rows) * row_bytes as f64 / rate
     }
 
     /// Microseconds to the end of the last tile, where a row travels for `row` of them.
@@ -257,9 +289,8 @@ impl Pace {
 
 /// Bytes that arrive with each row, over all gathered operands.
 fn row_bytes(program: &Program, launch: Launch) -> u64 {
-    let engines = program.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
-    let mut buffers: Vec<BufferId> = engines
-        .flat_map(|agent| agent.statements())
+    let mut buffers: Vec<BufferId> = program
+        .statements()
         .filter_map(|stmt| match &stmt.op {
             Op::Copy { to, .. } => Some(to.buffer),
             _ => None,

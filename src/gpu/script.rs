@@ -5,8 +5,8 @@
 //! rank. Ranks are taken to keep step, so the order between peers is that of progress: how many
 //! bytes an agent has sent before, to whichever rank. What a copy engine sends is there from the
 //! beginning, unless it waits for CTAs: then a peer sends it when the active rank has computed as
-//! much. What CTAs send is their product, so a peer sends it no sooner than the active rank has
-//! sent as much.
+//! much. So is what copy warps send, chunk by chunk. What CTAs send is their product, so a peer sends
+//! it no sooner than the active rank has sent as much.
 
 mod deeds;
 mod merge;
@@ -117,7 +117,12 @@ impl Script {
         for peer in (0..launch.world).filter(|&rank| rank != active) {
             for (agent, theirs) in deeds(peer)?.iter().enumerate() {
                 let pace = own[agent].items.as_slice();
-                timed.extend(segments((peer, active), theirs, pace, epoch));
+                timed.extend(match theirs.engine {
+                    Engine::CopyWarps => chunks(peer, active, &theirs.items, epoch),
+                    Engine::CopyEngine | Engine::Ctas => {
+                        segments((peer, active), theirs, pace, epoch)
+                    }
+                });
                 let last = theirs.last.iter().filter(|raise| raise.rank == active);
                 script.last.extend(last.map(|raise| raise.word(epoch)));
             }
@@ -163,6 +168,31 @@ impl Script {
     }
 }
 
+/// What copy warps of `peer` send to `active`: the pieces of each chunk together, and what its
+/// signal has become when all are there.
+fn chunks(peer: u32, active: u32, items: &[Deed], epoch: u32) -> Vec<(u64, Segment)> {
+    let mut found: BTreeMap<(SignalId, u32), (u64, Segment)> = BTreeMap::new();
+    let mut sent = 0;
+    for item in items {
+        let mut to = item.region.clone().filter(|region| region.rank == active);
+        for raise in item.raises.iter().filter(|raise| raise.rank == active) {
+            let word = raise.word(epoch);
+            let empty = || Segment { peer, sender: 0, after: None, parts: vec![], words: vec![] };
+            let (_, segment) =
+                found.entry((word.signal, word.slot)).or_insert_with(|| (sent, empty()));
+            segment.parts.extend(to.take().map(|to| Part { to, plane: 0 }));
+            match segment.words.first_mut() {
+                Some(all) => all.value.per_launch += word.value.per_launch,
+                None => segment.words.push(word),
+            }
+        }
+        sent += item.bytes;
+    }
+    let mut found: Vec<_> = found.into_values().collect();
+    found.iter_mut().for_each(|(_, segment)| merge::merge(&mut segment.parts));
+    found
+}
+
 /// What one agent of `peer` sends to `active`, each part with its progress: the bytes that it has
 /// sent when the part may go.
 fn segments(
@@ -195,7 +225,7 @@ fn segments(
                 found.extend(open.take().map(|segment| (sent, segment)));
                 gathered = 0;
             }
-            Engine::Ctas => {}
+            Engine::Ctas | Engine::CopyWarps => {}
         }
     }
     found.extend(open.map(|segment| (sent, segment)));
@@ -204,6 +234,7 @@ fn segments(
         segment.after = match engine {
             Engine::Ctas => sent_as_much(pace, *progress, epoch),
             Engine::CopyEngine => computed_as_much(pace, *progress),
+            Engine::CopyWarps => None,
         };
     }
     found

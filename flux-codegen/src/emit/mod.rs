@@ -1,6 +1,7 @@
 //! The kernel function, from its parameters to its return.
 
 mod consumer;
+mod copy;
 mod epilogue;
 mod exchange;
 mod index;
@@ -30,6 +31,7 @@ use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
 use inkwell::values::{FunctionValue, PointerValue};
+use statement::Role;
 use std::cell::RefCell;
 
 /// Calling convention of a kernel (LLVM, `CallingConv::PTX_Kernel`).
@@ -220,6 +222,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
             cluster::wait_acquire(cx);
         }
         cx.when(first, || self.produce())?;
+        if !self.plan.copies.is_empty() {
+            cx.when(cx.nonzero(self.warp), || self.statements(self.plan.copies, Role::Copy))?;
+        }
         cx.jump(end);
 
         cx.at(consumer);

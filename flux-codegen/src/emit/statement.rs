@@ -6,7 +6,7 @@ use super::wait::Awaited;
 use crate::context::{Int, Is};
 use crate::error::Error;
 use crate::nvvm::{fence, memory, sync, tma};
-use flux_ir::abi::{Word, epilogue_warps};
+use flux_ir::abi::{COPY_WARPS, Word, epilogue_warps};
 use flux_ir::program::{At, Completion, Expr, Op, Place, Scope, SignalId, Stmt, Update, ValueId};
 
 /// Who runs a list of statements.
@@ -20,6 +20,8 @@ pub(super) enum Role {
     Prologue,
     /// A consumer warp with a finished tile.
     Epilogue,
+    /// A copy warp: waits, copies and signals.
+    Copy,
     /// The last thread of the grid: waits and signals.
     Exit,
     /// The same, behind a fence that no wait or store follows: signals need none of their own.
@@ -32,6 +34,7 @@ impl Role {
             Role::Producer | Role::Silent => "ahead of the mainloop",
             Role::Prologue => "ahead of the tile loop",
             Role::Epilogue => "behind the mainloop",
+            Role::Copy => "in an agent on copy warps",
             Role::Exit | Role::Fenced => "in what the last CTA does",
         }
     }
@@ -92,13 +95,15 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     let awaited = Awaited { signal: *signal, slots, target, scope: *scope };
                     match role {
                         Role::Producer | Role::Exit | Role::Fenced => self.wait_thread(&awaited)?,
-                        Role::Prologue | Role::Epilogue => self.wait_warp(&awaited)?,
+                        Role::Prologue | Role::Epilogue | Role::Copy => {
+                            self.wait_warp(&awaited)?;
+                        }
                         Role::Silent => {}
                     }
                 }
                 Op::FenceProxyAsync => match role {
                     Role::Producer | Role::Epilogue => fence::proxy_async(cx),
-                    Role::Silent | Role::Prologue | Role::Exit | Role::Fenced => {}
+                    Role::Silent | Role::Prologue | Role::Copy | Role::Exit | Role::Fenced => {}
                 },
                 Op::Store { .. } => {
                     self.only(role, Role::Epilogue, "a store")?;
@@ -119,7 +124,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     let raise = Raise { at, signal, slot, update, scope, after };
                     match role {
                         Role::Silent => {}
-                        Role::Epilogue => self.signal_warp(&raise)?,
+                        Role::Epilogue => {
+                            self.signal_warp(&raise, epilogue_warps(self.program.consumers))?;
+                        }
+                        Role::Copy => self.signal_warp(&raise, COPY_WARPS)?,
                         Role::Exit | Role::Fenced => self.signal_thread(&raise, role)?,
                         Role::Producer | Role::Prologue => {
                             let message = format!("a signal {}", role.place());
@@ -133,9 +141,12 @@ impl<'c, 'p> Kernel<'c, 'p> {
                         self.unsupported(message, "write one mainloop directly in the tile loop")
                     );
                 }
-                Op::Copy { .. } => {
-                    let help = "give copies to an agent on a copy engine";
-                    return Err(self.unsupported("a copy in an agent on CTAs", help));
+                Op::Copy { from, to } => {
+                    if role != Role::Copy {
+                        let help = "give copies to an agent on copy warps, or on a copy engine";
+                        return Err(self.unsupported(format!("a copy {}", role.place()), help));
+                    }
+                    self.copy(from, to)?;
                 }
             }
         }
@@ -155,22 +166,21 @@ impl<'c, 'p> Kernel<'c, 'p> {
         Err(self.unsupported(message, "write it behind the mainloop"))
     }
 
-    /// A warp's share of a signal that all epilogue warps of a tile raise together.
-    fn signal_warp(&self, raise: &Raise<'_>) -> Result<(), Error> {
+    /// A warp's share of a signal that `warps` warps raise together.
+    fn signal_warp(&self, raise: &Raise<'_>, warps: u32) -> Result<(), Error> {
         let cx = &self.cx;
-        let warps = epilogue_warps(self.program.consumers);
         let share = match raise.update {
             Update::Add(Expr::Int(count)) if *count > 0 && count % i64::from(warps) == 0 => {
                 Expr::Int(count / i64::from(warps))
             }
             Update::Add(_) => {
-                let message = format!("a tile's signal must be raised by a multiple of {warps}");
-                let help =
-                    format!("{warps} warps store a tile, and each raises the signal by its share");
+                let message =
+                    format!("a signal of {warps} warps must be raised by a multiple of that");
+                let help = "each of them raises the signal by its share";
                 return Err(self.unsupported(message, help));
             }
             Update::Set(_) => {
-                let message = "a tile's signal is set, but several warps store a tile";
+                let message = "a signal of several warps is set";
                 return Err(self.unsupported(message, "add to it"));
             }
         };

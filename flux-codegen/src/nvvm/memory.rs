@@ -169,6 +169,19 @@ pub(crate) fn ld_shared_u32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
     int(cx, false, "ld.shared.u32 $0, [$1];", "=r,r,~{memory}", at)
 }
 
+/// `st.global.v4.u32`.
+pub(crate) fn st_global_v4<'c>(cx: &Cx<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
+    let [x, y, z, w] = values;
+    let args = [at.into(), x.into(), y.into(), z.into(), w.into()];
+    cx.asm(false, "st.global.v4.u32 [$0], {$1, $2, $3, $4};", "l,r,r,r,r,~{memory}", None, &args);
+}
+
+/// `ld.global` and `st.global` of two bytes.
+pub(crate) fn copy_b16<'c>(cx: &Cx<'c>, to: Int<'c>, from: Int<'c>) {
+    let text = "{ .reg .b16 h; ld.global.b16 h, [$1]; st.global.b16 [$0], h; }";
+    cx.asm(false, text, "l,l,~{memory}", None, &[to.into(), from.into()]);
+}
+
 /// `st.global.v4.u32` where `cond` is not 0.
 pub(crate) fn st_global_v4_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
     let [x, y, z, w] = values;

@@ -4,7 +4,7 @@ use super::Findings;
 use super::launch::describe;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
-use crate::program::{Agent, Engine, Op, Program};
+use crate::program::{Agent, Op, Program};
 use crate::span::Span;
 
 /// Checks that a grid of `ctas` CTAs a rank, of which `resident` fit the device at once, can wait.
@@ -16,7 +16,7 @@ use crate::span::Span;
 /// [`Rule::Residency`], at the agent's first wait.
 pub fn check_residency(program: &Program, ctas: u32, resident: u32) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::default();
-    let on_ctas = program.agents.values().filter(|agent| agent.engine == Engine::Ctas);
+    let on_ctas = program.agents.values().filter(|agent| agent.engine.is_in_kernel());
     for agent in on_ctas {
         let wait = Agent::statements(agent).find(|stmt| matches!(stmt.op, Op::Wait { .. }));
         if let Some(wait) = wait

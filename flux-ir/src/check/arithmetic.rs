@@ -47,10 +47,7 @@ pub(super) fn check(program: &Program, launch: Launch, rank: u32, found: &mut Fi
     let signals = arithmetic.declarations();
     let mut all = Count::default();
     for agent in program.agents.values() {
-        let copies = match agent.engine {
-            crate::program::Engine::CopyEngine => 1,
-            crate::program::Engine::Ctas => u64::from(launch.ctas),
-        };
+        let copies = u64::from(agent.engine.bodies(launch.ctas));
         let body = arithmetic.body(&agent.body).times(copies);
         all = all.plus(body).plus(arithmetic.body(&agent.exit));
     }

@@ -10,7 +10,7 @@ use super::{Findings, WORLD_LIMIT, arithmetic, effects, machine, memory, races, 
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
-use crate::program::{Agent, BufferKind, Engine, Program};
+use crate::program::{Agent, BufferKind, Program};
 use crate::span::Span;
 use std::num::NonZero;
 use std::panic::resume_unwind;
@@ -250,10 +250,7 @@ fn memory(program: &Program, launch: Launch, tiles: u64, signals: u64) -> u64 {
 
 /// How many CTAs or engines run an agent's body on one rank.
 pub(super) fn bodies(agent: &Agent, launch: Launch) -> u32 {
-    match agent.engine {
-        Engine::CopyEngine => 1,
-        Engine::Ctas => launch.ctas,
-    }
+    agent.engine.bodies(launch.ctas)
 }
 
 /// What is wrong with an order, and what to do about it.

@@ -3,7 +3,7 @@
 use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
-use crate::program::{At, BufferKind, Engine, Op, Program, SignalId, Stmt, Update};
+use crate::program::{At, BufferKind, Engine, Expr, Op, Program, SignalId, Stmt, Update};
 use crate::schedule::{Balance, Consumers};
 use crate::span::Span;
 use crate::target::Target;
@@ -46,6 +46,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
     }
     copy_signals(program, found);
     copies_beside_grid(program, found);
+    copy_warps(program, found);
     exposed(program, found);
     split(program, found);
     rows(program, found);
@@ -130,12 +131,54 @@ fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
     }
 }
 
+/// The copy warps of a CTA act as one: they run one agent's statements, each raises its signals by
+/// its share, and nothing counts them at the end.
+fn copy_warps(program: &Program, found: &mut Diagnostics) {
+    let agents = program.agents.values().filter(|agent| agent.engine == Engine::CopyWarps);
+    let agents: Vec<_> = agents.collect();
+    if let [first, second, ..] = agents[..] {
+        let message = format!(
+            "expected one agent on copy warps, found `{}` and `{}`",
+            first.name, second.name
+        );
+        let span = second.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span);
+        found.push(
+            Diagnostic::new(Rule::Resources, span, message)
+                .help("give the copies of both to one agent"),
+        );
+    }
+    for agent in agents {
+        if let Some(stmt) = agent.exit.first() {
+            let message = format!("expected no exit of `{}`, which runs on copy warps", agent.name);
+            found.push(
+                Diagnostic::new(Rule::Resources, stmt.span, message)
+                    .help("give it to the agent on ctas"),
+            );
+        }
+        for stmt in agent.statements() {
+            let Op::Signal { update, .. } = &stmt.op else { continue };
+            let shared = matches!(update, Update::Add(Expr::Int(by))
+                if *by > 0 && by % i64::from(abi::COPY_WARPS) == 0);
+            if !shared {
+                let warps = abi::COPY_WARPS;
+                let message = format!(
+                    "expected `+=` a multiple of {warps} in a signal of {warps} copy warps"
+                );
+                found.push(
+                    Diagnostic::new(Rule::Resources, stmt.span, message)
+                        .help("each of them raises it by its share once its part is written"),
+                );
+            }
+        }
+    }
+}
+
 /// Raises of an array that do not come from CTAs of the rank it lies on.
 fn raised_elsewhere(program: &Program, array: SignalId) -> impl Iterator<Item = &Stmt> {
     program.agents.values().flat_map(move |agent| {
         agent.statements().filter(move |stmt| match &stmt.op {
             Op::Signal { at, signal, .. } => {
-                *signal == array && !(agent.engine == Engine::Ctas && *at == At::Own)
+                *signal == array && !(agent.engine.is_in_kernel() && *at == At::Own)
             }
             _ => false,
         })

@@ -99,7 +99,7 @@ fn add(layout: &Layout<'_>, ends: &mut Ends, slot: u32, actor: u32, number: u32)
 
 /// The scope that both ends need.
 fn needed(raise: &End, wait: &End) -> Scope {
-    let on_ctas = raise.engine == Engine::Ctas && wait.engine == Engine::Ctas;
+    let on_ctas = raise.engine.is_in_kernel() && wait.engine.is_in_kernel();
     if raise.rank != wait.rank || !on_ctas {
         Scope::Sys
     } else if raise.several || wait.several || raise.actor != wait.actor {

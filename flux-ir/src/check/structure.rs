@@ -258,7 +258,10 @@ impl<'p> Checker<'p> {
                 }
             }
             Op::Copy { from, to } => {
-                self.only_on(engine, Engine::CopyEngine, "copy");
+                if engine == Engine::Ctas {
+                    let message = "`copy` runs on copy_engine or copy_warps, found it on ctas";
+                    self.error(Rule::Types, message.to_owned());
+                }
                 self.place(from);
                 self.place(to);
                 self.written(to.buffer);
@@ -288,12 +291,12 @@ impl<'p> Checker<'p> {
         };
         let home = match engine {
             Engine::CopyEngine => *self.waits_on.get_or_insert(signal.home),
-            Engine::Ctas => Home::Device,
+            Engine::Ctas | Engine::CopyWarps => Home::Device,
         };
         if signal.home != home {
             let who = match engine {
                 Engine::CopyEngine => "this copy engine",
-                Engine::Ctas => engine.name(),
+                Engine::Ctas | Engine::CopyWarps => engine.name(),
             };
             let message = format!(
                 "{who} waits for signals at home on the {}, `%{}` is on the {}",

@@ -222,6 +222,7 @@ pub(super) fn name(program: &Program, rank: u32, agent: AgentId, cta: Option<u32
     let what = match (cta, agent.engine) {
         (None, _) => "the exit".into(),
         (Some(cta), Engine::Ctas) => format!("cta {cta}"),
+        (Some(cta), Engine::CopyWarps) => format!("the copy warps of cta {cta}"),
         (Some(_), Engine::CopyEngine) => "the copy engine".into(),
     };
     format!("rank {rank}, {what} of `{}`", agent.name)

@@ -1,17 +1,19 @@
 //! Places gathered tensors: workspace for the whole tensor, the chunk map, and the agent that
-//! pushes this rank's shard to every rank.
+//! pushes this rank's shard to every rank: a copy engine, or the kernel's own copy warps
+//! ([`super::put`]).
 //!
 //! The workspace exists twice, by parity of the epoch. A rank overwrites a peer's copy of epoch
 //! `e - 2` only when that peer has said (`free`) that it is through with that epoch.
 
 use super::build::{Builder, own, stmt};
+use super::put::{self, Pieces};
 use super::tensors::Tensors;
 use crate::kernel::{Distribution, ParamId, ParamType};
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
     Range, Scope, SignalId, Stmt, Sym, Update, VarId,
 };
-use crate::schedule::Tail;
+use crate::schedule::{Tail, Transport};
 use crate::span::Span;
 
 /// A gathered tensor.
@@ -32,10 +34,12 @@ pub(super) struct Gather {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunks {
     /// `CR`: rows of a chunk.
-    rows: VarId,
+    pub(super) rows: VarId,
     /// `CH`: chunks of a full shard.
-    count: VarId,
+    pub(super) count: VarId,
     pub(super) tail: Option<TailCut>,
+    /// How copy warps cut a chunk; copy engines copy it whole.
+    pub(super) pieces: Option<Pieces>,
 }
 
 /// The rows that this rank receives in slices: those of [`Tail`], of the next rank's shard.
@@ -58,7 +62,7 @@ pub(super) struct TailCut {
 pub(super) struct Gathers {
     pub(super) each: Vec<Gather>,
     pub(super) chunks: Option<Chunks>,
-    /// Raised by a peer when it is through with an epoch; waited for by the host.
+    /// Raised by a peer when it is through with an epoch; waited for by the host, or by copy warps.
     pub(super) free: Option<SignalId>,
 }
 
@@ -68,6 +72,12 @@ pub(super) fn parity() -> Expr {
 }
 
 impl Gathers {
+    /// What a chunk's signal has become when the chunk is there.
+    pub(super) fn arrival(&self) -> Expr {
+        let pieces = self.chunks.and_then(|chunks| chunks.pieces);
+        pieces.map_or(Sym::Epoch.into(), Pieces::arrival)
+    }
+
     /// The chunk that holds `row` of the whole tensor.
     pub(super) fn chunk_of(&self, tensors: &Tensors, row: &Expr) -> Option<Expr> {
         let Chunks { rows, count, .. } = self.chunks?;
@@ -86,8 +96,11 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
             continue;
         };
         let chunks = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors));
-        let free =
-            *gathers.free.get_or_insert_with(|| b.signal("free_host", Sym::World, Home::Host));
+        let (name, home) = match chunks.pieces {
+            None => ("free_host", Home::Host),
+            Some(_) => ("free_copies", Home::Device),
+        };
+        let free = *gathers.free.get_or_insert_with(|| b.signal(name, Sym::World, home));
         let all = b.program.buffers.push(Buffer {
             name: format!("{}_all", entry.name),
             kind: BufferKind::Symmetric,
@@ -103,10 +116,19 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         let name = format!("{}_sliced", entry.name);
         let sliced = chunks.tail.map(|tail| b.signal(&name, tail.slices, Home::Device));
         let gather = Gather { param, all, arrived, sliced };
-        let body = push(b, tensors, &gather, chunks, free);
-        let name = format!("push_{}", entry.name);
-        b.program.agents.push(Agent { name, engine: Engine::CopyEngine, body, exit: Vec::new() });
+        if chunks.pieces.is_none() {
+            let body = push(b, tensors, &gather, chunks, free);
+            let name = format!("push_{}", entry.name);
+            let engine = Engine::CopyEngine;
+            b.program.agents.push(Agent { name, engine, body, exit: Vec::new() });
+        }
         gathers.each.push(gather);
+    }
+    if let Some((chunks, free)) = gathers.chunks.zip(gathers.free)
+        && let Some(pieces) = chunks.pieces
+    {
+        let agent = put::agent(b, tensors, &gathers.each, (chunks, pieces), free);
+        b.program.agents.push(agent);
     }
     gathers
 }
@@ -118,14 +140,18 @@ pub(super) fn at_least(a: &Expr, b: impl Into<Expr>) -> Expr {
 
 /// Rows of a chunk and chunks of a full shard, from the schedule.
 fn chunks(b: &mut Builder<'_>, tensors: &Tensors) -> Chunks {
+    let is_put = b.schedule.transport == Some(Transport::Put);
     let rows = match b.schedule.chunk_rows {
         Some(rows) => Expr::from(rows).min(tensors.shard).max(1i64),
+        // Small pieces cost copy warps nothing: what tiles wait for is a tile row.
+        None if is_put => Expr::from(tensors.shard).min(b.schedule.tile.m).max(1i64),
         None => Expr::from(tensors.shard).max(1i64),
     };
     let rows = b.define("CR", rows);
     let count = b.define("CH", Expr::from(tensors.shard).ceil_div(rows));
     let tail = b.schedule.tail.map(|of| tail(b, tensors, (rows, count), of));
-    Chunks { rows, count, tail }
+    let pieces = is_put.then(|| Pieces::of(b, tensors, rows));
+    Chunks { rows, count, tail, pieces }
 }
 
 /// Where the tail lies of the shard that this rank receives last.
@@ -234,27 +260,39 @@ impl Push<'_> {
     }
 
     fn copy(&self, rows: Range, cols: Range) -> Stmt {
+        let copy = self.gather.copy(self.tensors, self.target, rows, cols);
+        stmt(self.span, copy)
+    }
+
+    fn signal(&self, signal: SignalId, slot: impl Into<Expr>) -> Stmt {
+        let update = Update::Set(Sym::Epoch.into());
+        stmt(self.span, tell(self.target, signal, slot.into(), update))
+    }
+}
+
+impl Gather {
+    /// Copies a part of this rank's shard to where it belongs on `target`.
+    pub(super) fn copy(&self, tensors: &Tensors, target: VarId, rows: Range, cols: Range) -> Op {
         let to = Place {
-            at: At::Peer(self.target.into()),
-            buffer: self.gather.all,
+            at: At::Peer(target.into()),
+            buffer: self.all,
             planes: vec![parity()],
             rows: rows.clone(),
             cols: cols.clone(),
         };
-        let from = own(self.tensors.buffer(self.gather.param), rows, cols);
-        stmt(self.span, Op::Copy { from, to })
+        Op::Copy { from: own(tensors.buffer(self.param), rows, cols), to }
     }
+}
 
-    fn signal(&self, signal: SignalId, slot: impl Into<Expr>) -> Stmt {
-        let signal = Op::Signal {
-            at: At::Peer(self.target.into()),
-            signal,
-            slot: slot.into(),
-            update: Update::Set(Sym::Epoch.into()),
-            scope: Scope::Sys,
-            after: Completion::Performed,
-        };
-        stmt(self.span, signal)
+/// Tells `target` of what was copied there.
+pub(super) fn tell(target: VarId, signal: SignalId, slot: Expr, update: Update) -> Op {
+    Op::Signal {
+        at: At::Peer(target.into()),
+        signal,
+        slot,
+        update,
+        scope: Scope::Sys,
+        after: Completion::Performed,
     }
 }
 

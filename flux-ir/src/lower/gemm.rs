@@ -50,7 +50,8 @@ pub(super) fn build(
         None => {
             for gather in &gathers.each {
                 let span = wait_span(b, gather.param);
-                body.push(stmt(span, arrival(gather.arrived, tile.chunks.clone())));
+                let (slots, target) = (tile.chunks.clone(), gathers.arrival());
+                body.push(stmt(span, arrival(gather.arrived, slots, target)));
                 body.push(stmt(span, Op::FenceProxyAsync));
             }
             body.push(mainloop(b, tensors, gathers, &tile, &Range::new(0i64, Sym::K)));
@@ -110,8 +111,8 @@ fn open_tile(b: &mut Builder<'_>, tiles: &Tiles, step: VarId) -> (Tile, Vec<Stmt
 }
 
 /// Waits for slots to say that what they stand for is there.
-fn arrival(signal: SignalId, slots: Range) -> Op {
-    Op::Wait { signal, slots, target: Sym::Epoch.into(), scope: Scope::Sys }
+fn arrival(signal: SignalId, slots: Range, target: Expr) -> Op {
+    Op::Wait { signal, slots, target, scope: Scope::Sys }
 }
 
 /// The mainloop with its waits: of a tile that reaches into the tail slice by slice, of any other
@@ -151,7 +152,8 @@ fn sliced(
             (Some(gather.arrived), &behind),
         ];
         for (signal, slots) in waits {
-            body.extend(signal.map(|signal| stmt(span, arrival(signal, slots.clone()))));
+            let wait = |signal| arrival(signal, slots.clone(), Sym::Epoch.into());
+            body.extend(signal.map(|signal| stmt(span, wait(signal))));
         }
         body.push(stmt(span, Op::FenceProxyAsync));
     }

@@ -11,8 +11,8 @@ use super::poly::{Atom, Poly};
 use super::{Lemma, Step};
 use crate::arena::Handle;
 use crate::program::{
-    AgentId, At, BinOp, Cond, Engine, Expr, Op, Program, SignalId, Statements, Stmt, Sym, TableId,
-    Update, VarId,
+    AgentId, At, BinOp, Cond, Expr, Op, Program, SignalId, Statements, Stmt, Sym, TableId, Update,
+    VarId,
 };
 use std::collections::BTreeMap;
 
@@ -179,7 +179,7 @@ impl<'p> End<'p> {
         let mut walk = Walk { prover, shared, end: self, agent: AgentId::new(0), sites: vec![] };
         for (id, agent) in self.program.agents.iter() {
             walk.agent = id;
-            let grid = agent.engine == Engine::Ctas;
+            let grid = agent.engine.is_in_kernel();
             for (body, on_ctas) in [(&agent.body, grid), (&agent.exit, false)] {
                 let mut scope = self.scope(self.lets.clone(), Some(self.epoch));
                 scope.twice = assigned_twice(self.program, body);

@@ -416,15 +416,35 @@ pub enum Engine {
     CopyEngine,
     /// Every CTA of the rank's grid, each with its own `cta`.
     Ctas,
+    /// The warps of every CTA that neither load operands nor compute ([`crate::abi::COPY_WARPS`] of
+    /// them, acting as one), with its own `cta`: they copy and signal beside the CTA's tiles.
+    CopyWarps,
 }
 
 impl Engine {
+    /// Every engine.
+    pub const ALL: [Engine; 3] = [Engine::CopyEngine, Engine::Ctas, Engine::CopyWarps];
+
     /// The name in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Engine::CopyEngine => "copy_engine",
             Engine::Ctas => "ctas",
+            Engine::CopyWarps => "copy_warps",
         }
+    }
+
+    /// How many actors run an agent's body on one rank, whose grid has `ctas` CTAs.
+    pub const fn bodies(self, ctas: u32) -> u32 {
+        match self {
+            Engine::CopyEngine => 1,
+            Engine::Ctas | Engine::CopyWarps => ctas,
+        }
+    }
+
+    /// Whether it is part of the rank's kernel.
+    pub const fn is_in_kernel(self) -> bool {
+        self.bodies(2) == 2
     }
 }
 
@@ -564,7 +584,7 @@ impl Program {
             }
             _ => false,
         };
-        agent.engine == Engine::Ctas || agent.statements().any(waits_itself)
+        agent.engine.is_in_kernel() || agent.statements().any(waits_itself)
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.

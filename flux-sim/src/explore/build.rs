@@ -68,10 +68,7 @@ pub(super) fn build(program: &Program, config: Config) -> Result<Loose, ExploreE
     build.step(Kind::Other, None, 0, 0);
     for rank in 0..config.launch.world {
         for (id, agent) in program.agents.iter() {
-            let ctas = match agent.engine {
-                Engine::CopyEngine => 1,
-                Engine::Ctas => config.launch.ctas,
-            };
+            let ctas = agent.engine.bodies(config.launch.ctas);
             for cta in (0..ctas).map(Some).chain([None]) {
                 build.thread(rank, id, cta, config.epochs)?;
             }

@@ -3,7 +3,7 @@
 
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{Engine, Program};
+use flux_ir::program::Program;
 use flux_ir::{Shape, TileShape};
 
 /// Consecutive launches that are compared: two more than the checker runs.
@@ -27,10 +27,7 @@ fn same_on(a: &RankView<'_>, b: &RankView<'_>) -> bool {
         (1..=EPOCHS).map(move |epoch| (id, a.engine, epoch))
     });
     agents.all(|(id, engine, epoch)| {
-        let ctas = match engine {
-            Engine::CopyEngine => 1,
-            Engine::Ctas => a.launch.ctas,
-        };
+        let ctas = engine.bodies(a.launch.ctas);
         let runs = (0..ctas).map(|cta| (a.agent(id, cta, epoch), b.agent(id, cta, epoch)));
         runs.chain([(a.exit(id, epoch), b.exit(id, epoch))]).all(|(a, b)| {
             let done = |event: flux_ir::eval::Event<'_>| (event.tile, event.action);

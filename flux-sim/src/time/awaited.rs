@@ -72,14 +72,10 @@ fn each_actor(
 ) {
     for (agent, entry) in view.program.agents.iter() {
         let number = agent.index() as u32;
-        let bodies = match entry.engine {
-            Engine::CopyEngine => 1,
-            Engine::Ctas => view.launch.ctas,
-        };
-        for cta in 0..bodies {
+        for cta in 0..entry.engine.bodies(view.launch.ctas) {
             let role = match entry.engine {
                 Engine::CopyEngine => Role::Engine(number),
-                Engine::Ctas => Role::Cta(number, cta),
+                Engine::Ctas | Engine::CopyWarps => Role::Cta(number, cta),
             };
             show(role, &mut view.agent(agent, cta, 1).map(|event| (event.tile, event.action)));
         }

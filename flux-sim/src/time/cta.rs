@@ -79,12 +79,18 @@ impl<'p> Run<'_, 'p> {
                 let now = state.lanes[lane];
                 self.signal(index, event, (*rank, *signal, *slot, *change), now);
             }
-            Action::Sum { .. }
-            | Action::Signal { .. }
-            | Action::FenceProxyAsync
-            | Action::Copy { .. } => {}
+            Action::Sum { .. } | Action::Signal { .. } | Action::FenceProxyAsync => {}
+            Action::Copy { to, .. } => self.push(index, event, to),
         }
         Step::Done
+    }
+
+    /// A copy by copy warps: beside the tiles, so only what it sends takes time.
+    fn push(&mut self, index: u32, event: &Event<'p>, to: &Region) {
+        let own = self.actors[index as usize].rank;
+        if to.rank != own && !to.is_empty() && self.parts != Parts::Compute {
+            self.put(index, event, to);
+        }
     }
 
     /// The consumer that an event's tile belongs to: ping-pong consumers take turns.

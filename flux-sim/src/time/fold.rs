@@ -247,11 +247,11 @@ impl Pair<'_, '_> {
         for (agent, entry) in self.of.program.agents.iter() {
             let bodies: Vec<u32> = match entry.engine {
                 Engine::CopyEngine => vec![0],
-                Engine::Ctas if all => (0..ctas).collect(),
-                Engine::Ctas => vec![0, ctas - 1],
+                Engine::Ctas | Engine::CopyWarps if all => (0..ctas).collect(),
+                Engine::Ctas | Engine::CopyWarps => vec![0, ctas - 1],
             };
             for cta in bodies {
-                let at_once = entry.engine == Engine::Ctas;
+                let at_once = entry.engine.is_in_kernel();
                 let of = self.of.agent(agent, cta, EPOCH);
                 let image = self.image.agent(agent, cta, EPOCH);
                 alike &= self.runs(of, image, at_once, wrong);

@@ -183,10 +183,7 @@ impl<'v, 'p> Run<'v, 'p> {
             .program
             .agents
             .values()
-            .map(|agent| match agent.engine {
-                Engine::CopyEngine => 1,
-                Engine::Ctas => self.views[0].launch.ctas,
-            })
+            .map(|agent| agent.engine.bodies(self.views[0].launch.ctas))
             .collect();
         let agents = bodies.len() as u32;
         self.ranks[rank as usize] = Progress { epoch, begun: at, bodies, agents, through: at };
@@ -325,15 +322,16 @@ impl<'v, 'p> Run<'v, 'p> {
         match self.actors[index as usize].role {
             Role::Host | Role::Engine(_) | Role::Exit(_) => state.busy_until.at,
             Role::Cta(..) => match event.action {
-                Action::Store { .. } | Action::Signal { .. } | Action::Sum { .. } => {
-                    state.lanes[state.lane].at
-                }
+                Action::Store { .. }
+                | Action::Signal { .. }
+                | Action::Sum { .. }
+                | Action::Copy { .. } => state.lanes[state.lane].at,
                 // Loads of all CTAs share device memory.
                 Action::Mainloop { .. } => {
                     let lane = self.lane_of(state, event);
                     state.busy_until.max(state.lanes[lane]).max(state.operands).at
                 }
-                Action::Wait { .. } | Action::FenceProxyAsync | Action::Copy { .. } => Time::ZERO,
+                Action::Wait { .. } | Action::FenceProxyAsync => Time::ZERO,
             },
         }
     }
@@ -483,7 +481,7 @@ fn actors(program: &Program, ctas: u32, ranks: u32) -> Vec<Actor> {
             let number = agent.index() as u32;
             match entry.engine {
                 Engine::CopyEngine => actors.push(Actor { rank, role: Role::Engine(number) }),
-                Engine::Ctas => {
+                Engine::Ctas | Engine::CopyWarps => {
                     actors.extend((0..ctas).map(|cta| Actor { rank, role: Role::Cta(number, cta) }))
                 }
             }

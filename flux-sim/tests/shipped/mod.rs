@@ -67,6 +67,7 @@ pub(crate) fn all() -> Vec<Subject> {
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
             schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));
+            schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Put));
             schedules.push(sm_90a.chunk_rows(6));
         }
         all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));

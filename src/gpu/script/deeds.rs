@@ -54,12 +54,8 @@ pub(super) fn deeds(view: &RankView<'_>, epoch: u32) -> Vec<Deeds> {
     let agents = view.program.agents.iter().map(|(id, agent)| {
         let sender = if waits(agent) { senders } else { 0 };
         senders += usize::from(waits(agent));
-        let ctas = match agent.engine {
-            Engine::CopyEngine => 1,
-            Engine::Ctas => view.launch.ctas,
-        };
         let mut items = Vec::new();
-        for cta in 0..ctas {
+        for cta in 0..agent.engine.bodies(view.launch.ctas) {
             note(view, (cta, epoch), view.agent(id, cta, epoch), &mut items);
         }
         items.sort_by_key(|item| item.order);

@@ -135,7 +135,7 @@ impl<'p> Stage<'p> {
         let name = &self.program().agents[agent].name;
         match (cta, engine) {
             (None, _) => format!("{name} exit"),
-            (Some(cta), Engine::Ctas) => format!("{name} cta {cta}"),
+            (Some(cta), Engine::Ctas | Engine::CopyWarps) => format!("{name} cta {cta}"),
             (Some(_), Engine::CopyEngine) => name.clone(),
         }
     }

@@ -110,8 +110,7 @@ impl Reader {
         } else if self.cursor.take_word("agent") {
             let name = self.cursor.plain_name("the agent's name")?;
             self.cursor.word("on")?;
-            let engines = [Engine::CopyEngine, Engine::Ctas];
-            let engine = self.cursor.choice("an engine", &engines, Engine::name)?;
+            let engine = self.cursor.choice("an engine", &Engine::ALL, Engine::name)?;
             let body = self.body()?.0;
             let exit = if self.cursor.take_word("exit") { self.body()?.0 } else { Vec::new() };
             self.program.agents.push(Agent { name, engine, body, exit });

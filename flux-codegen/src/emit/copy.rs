@@ -1,0 +1,110 @@
+//! Copies by the copy warps of a CTA, into memory of any rank.
+
+use super::Kernel;
+use crate::context::{Int, Is};
+use crate::error::Error;
+use crate::nvvm::memory::{self, Access};
+use flux_ir::abi::{COPY_WARPS, Word};
+use flux_ir::program::Place;
+
+/// Vectors of 16 bytes that a lane has under way: registers hold no more.
+const VECTORS: u32 = 4;
+
+/// Vectors that a warp moves in a turn.
+const TURN: u32 = 32 * VECTORS;
+
+/// One side of a copy.
+struct Lines<'c> {
+    /// The address of its first element.
+    at: Int<'c>,
+    /// Bytes from row to row.
+    pitch: Int<'c>,
+}
+
+impl<'c> Kernel<'c, '_> {
+    /// Copies this warp's share of a region, unless the launch was aborted: vectors of each row in
+    /// turns, and single elements where rows do not begin at multiples of 16 bytes or end between.
+    pub(super) fn copy(&self, from: &Place, to: &Place) -> Result<(), Error> {
+        let cx = &self.cx;
+        let live = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
+        cx.when(live, || {
+            let element = self.program.buffers[to.buffer].element.bytes();
+            let (source, target) = (self.lines(from, element)?, self.lines(to, element)?);
+            let cols = cx.sub(self.expr(&to.cols.hi)?, self.expr(&to.cols.lo)?);
+            let bytes = cx.mul(cols, cx.uint(element));
+            let together = cx.or(cx.or(source.at, target.at), cx.or(source.pitch, target.pitch));
+            let aligned = cx.is(cx.and(cx.truncate(together), cx.int(15)), Is::Eq, cx.int(0));
+            let vectors = cx.select(aligned, cx.shr(bytes, 4), cx.int(0));
+            let rows = cx.sub(self.expr(&to.rows.hi)?, self.expr(&to.rows.lo)?);
+            let row = cx.cell_of(cx.int(0));
+            cx.count(row, rows, cx.int(1), || {
+                let row = cx.widen(cx.get(row));
+                let [source, target] =
+                    [&source, &target].map(|lines| cx.add(lines.at, cx.mul(row, lines.pitch)));
+                self.copy_vectors(source, target, vectors)?;
+                self.copy_rest(source, target, (cx.shl(vectors, 3), cx.shr(bytes, 1)))
+            })
+        })
+    }
+
+    fn lines(&self, place: &Place, element: u32) -> Result<Lines<'c>, Error> {
+        let cx = &self.cx;
+        let row = self.memory_row(place, self.expr(&place.rows.lo)?)?;
+        let pitch = self.word(Word::Pitch(place.buffer));
+        let column = cx.mul(cx.widen(self.expr(&place.cols.lo)?), cx.long(element.into()));
+        let above = cx.mul(cx.widen(row), pitch);
+        Ok(Lines { at: cx.add(self.plane_address(place)?, cx.add(above, column)), pitch })
+    }
+
+    /// The number of this warp among those that copy.
+    fn copy_warp(&self) -> Int<'c> {
+        self.cx.sub(self.warp, self.cx.int(1))
+    }
+
+    /// This warp's share of the first `vectors` vectors of a row.
+    fn copy_vectors(&self, from: Int<'c>, to: Int<'c>, vectors: Int<'c>) -> Result<(), Error> {
+        let cx = &self.cx;
+        let turn = cx.cell_of(cx.mul(self.copy_warp(), cx.uint(TURN)));
+        cx.count(turn, vectors, cx.uint(COPY_WARPS * TURN), || {
+            let first = cx.add(cx.get(turn), self.lane);
+            let offset = |vector: Int<'c>| cx.shl(cx.widen(vector), 4);
+            let load = |at| memory::ld_global_v4(cx, Access::Plain, cx.add(from, at));
+            let store = |at, values| memory::st_global_v4(cx, cx.add(to, at), values);
+            let whole = cx.is(cx.add(cx.get(turn), cx.uint(TURN)), Is::Le, vectors);
+            let all = || {
+                // All loads first: they wait for memory together.
+                let each =
+                    [0, 1, 2, 3].map(|index: u32| offset(cx.add(first, cx.uint(32 * index))));
+                let loaded = each.map(load);
+                each.into_iter().zip(loaded).for_each(|(at, values)| store(at, values));
+                Ok(())
+            };
+            let some = || {
+                let vector = cx.cell_of(first);
+                cx.count(vector, vectors, cx.int(32), || {
+                    let at = offset(cx.get(vector));
+                    store(at, load(at));
+                    Ok(())
+                })
+            };
+            cx.either(whole, all, some)
+        })
+    }
+
+    /// This warp's share of a row's elements of two bytes from the first up to the last.
+    fn copy_rest(
+        &self,
+        from: Int<'c>,
+        to: Int<'c>,
+        (first, last): (Int<'c>, Int<'c>),
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let thread = cx.add(cx.shl(self.copy_warp(), 5), self.lane);
+        let element = cx.cell_of(cx.add(first, thread));
+        cx.count(element, last, cx.uint(32 * COPY_WARPS), || {
+            let offset = cx.shl(cx.widen(cx.get(element)), 1);
+            memory::copy_b16(cx, cx.add(to, offset), cx.add(from, offset));
+            Ok(())
+        })
+    }
+}
