@@ -185,6 +185,10 @@ fn sliced(schedule: &&Schedule) -> bool {
     schedule.tail.is_some()
 }
 
+/// A gather by copy engines, and one by copy warps.
+const COPIED: Load<bf16> = load!(ag_relu_bf16, copied);
+const PUSHED: Load<bf16> = load!(ag_relu_bf16, pushed);
+
 fn copied(schedule: &&Schedule) -> bool {
     schedule.transport.is_none() && schedule.tail.is_none()
 }
@@ -218,13 +222,10 @@ fn main() -> ExitCode {
     add("a_hundred_launches_without_reset".into(), Box::new(|| many_launches(WORLDS[2], 10)));
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
-    add(
-        "a_missing_rank_stalls_within_its_limit".into(),
-        Box::new(|| missing_rank(two, load!(ag_relu_bf16, copied))),
-    );
+    add("a_missing_rank_stalls_within_its_limit".into(), Box::new(|| missing_rank(two, COPIED)));
     add(
         "a_missing_rank_that_pushes_stalls_within_its_limit".into(),
-        Box::new(|| missing_rank(two, load!(ag_relu_bf16, pushed))),
+        Box::new(|| missing_rank(two, PUSHED)),
     );
     add(
         "copies_behind_a_launch_that_gave_up_are_let_go".into(),
@@ -452,9 +453,7 @@ fn many_launches(gpus: Gpus, each: usize) -> Result<(), Failed> {
         .map(|round| product(&Draw::Integers.rows::<bf16>(round, 0..m, k), &b, k, &rows))
         .collect();
     let outcomes = world(gpus)?.run(|rank| {
-        let gather = load!(ag_relu_bf16, copied) as Load<bf16>;
-        let push = load!(ag_relu_bf16, pushed) as Load<bf16>;
-        let (gather, push) = (gather(rank)?, push(rank)?);
+        let (gather, push) = (COPIED(rank)?, PUSHED(rank)?);
         let scatter = kernels::rs_bf16::load(rank)?;
         let bias = rank.zeros::<f32>(1, n)?;
         let b = rank.tensor(n, k, &b)?;

@@ -111,9 +111,10 @@ impl Stream {
         self.device().check("cuMemcpyAsync", result)
     }
 
-    /// As [`Stream::copy_2d`], within this device and by its copy engines: kernels that fill it do
-    /// not hold the copy up, where an ordinary one is itself a kernel. By the ordinary one where
-    /// the driver knows no other way (before CUDA 13).
+    /// As [`Stream::copy_2d`], within this device, by its copy engines where the driver will: an
+    /// ordinary copy is itself a kernel, and waits for one that fills the device. That is a wish
+    /// (`CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`), granted on some machines with one driver and
+    /// not on others, and unknown before CUDA 13: whoever waits for the copy leaves room for it.
     ///
     /// # Errors
     ///

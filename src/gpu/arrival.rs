@@ -67,6 +67,7 @@ pub(super) const NVLINK: Link = Link {
     alone: 390_000.0,
     beside: 1.0,
     exposed: 35.0,
+    beside_pushes: 1.02,
 };
 
 /// Cycles a microsecond of a multiprocessor under load.

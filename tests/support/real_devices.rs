@@ -2,7 +2,10 @@
 
 use super::bad_device::{is_k, ones, says};
 use super::data::{Draw, product};
-use super::{Gpus, Test, abandoned_copies, exact_cases, many_launches, missing_rank, pick, sample};
+use super::{
+    COPIED, Gpus, PUSHED, Test, abandoned_copies, exact_cases, many_launches, missing_rank, pick,
+    sample,
+};
 use super::{language_device, poison, same};
 use flux::kernels::{ag_gemm, gemm_bf16, gemm_rs};
 use flux::prelude::*;
@@ -99,7 +102,8 @@ fn shipped(gpus: Gpus) -> Result<(), Failed> {
 
 /// After a world whose launch gave up, another one on the same GPUs finds them as they should be.
 fn stalls() -> Result<(), Failed> {
-    missing_rank(PAIR)?;
+    missing_rank(PAIR, COPIED)?;
+    missing_rank(PAIR, PUSHED)?;
     let ended = World::devices(PAIR)?.run(|rank| {
         let (m, n, k) = (300, 264, 64);
         let mut c = rank.zeros(m, n)?;
