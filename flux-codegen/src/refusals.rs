@@ -132,7 +132,7 @@ fn structures_without_a_kernel() {
     );
     says(
         &edited(PLAIN, &mainloop, &format!("copy %c[0..M, 0..N] <- %c[0..M, 0..N]\n{mainloop}")),
-        &["a copy in an agent on CTAs", "copy engine"],
+        &["a copy ahead of the mainloop", "copy engine"],
     );
     says(&edited(PLAIN, "0..K", "0..%m"), &["what is summed over differs"]);
     says(&edited(PLAIN, "%m * 128", "%m * 99999999999"), &["99999999999", "32 bits"]);

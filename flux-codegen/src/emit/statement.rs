@@ -175,7 +175,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             }
             Update::Add(_) => {
                 let message =
-                    format!("a signal of {warps} warps must be raised by a multiple of that");
+                    format!("a signal of {warps} warps must be raised by a multiple of {warps}");
                 let help = "each of them raises the signal by its share";
                 return Err(self.unsupported(message, help));
             }

@@ -5,9 +5,9 @@
 //! pipelines drain and the kernel returns: a trap would lose the CUDA context.
 
 use super::Kernel;
-use crate::context::{Int, Is};
+use crate::context::{Cell, Int, Is};
 use crate::error::Error;
-use crate::nvvm::{memory, special, sync, tma};
+use crate::nvvm::{fence, memory, special, sync, tma};
 use flux_ir::abi::{Report, SHARED_SUMS, Word};
 use flux_ir::arena::Handle;
 use flux_ir::program::{At, Completion, Expr, Range, Scope, SignalId};
@@ -23,11 +23,58 @@ pub(super) struct Awaited<'e> {
     pub(super) scope: Scope,
 }
 
+/// Slots that one thread looks at together: a look takes as long as a poll, whatever their number.
+const TOGETHER: u32 = 8;
+
+/// Looks before a thread waits for each slot in turn, with its limit: some milliseconds.
+const LOOKS: u32 = 4096;
+
 impl<'c> Kernel<'c, '_> {
     /// One thread waits for every slot.
     pub(super) fn wait_thread(&self, awaited: &Awaited<'_>) -> Result<(), Error> {
-        let one = self.cx.int(1);
-        self.wait_slots(awaited, self.expr(&awaited.slots.lo)?, one)
+        let cx = &self.cx;
+        let (first, end) = (self.expr(&awaited.slots.lo)?, self.expr(&awaited.slots.hi)?);
+        let wait = || self.wait_slots(awaited, first, cx.int(1));
+        if *awaited.slots == Range::one(awaited.slots.lo.clone()) {
+            return wait();
+        }
+        let left = cx.cell_of(cx.int(1));
+        let several = cx.is(cx.add(first, cx.int(1)), Is::Lt, end);
+        let few = cx.is(end, Is::Le, cx.add(first, cx.uint(TOGETHER)));
+        cx.when(cx.and(several, few), || self.look(awaited, (first, end), left))?;
+        cx.when(cx.nonzero(cx.get(left)), wait)
+    }
+
+    /// Looks at slots `first..end` together until all are there, and leaves 0 in `left`: one after the
+    /// other, they would take a poll each once the last has come. One fence then acquires what all of
+    /// them released (PTX ISA, "Release and Acquire Patterns"). Gives up early.
+    fn look(
+        &self,
+        awaited: &Awaited<'_>,
+        (first, end): (Int<'c>, Int<'c>),
+        left: Cell<'c>,
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let target = self.expr(awaited.target)?;
+        let array = self.signal_address(&At::Own, awaited.signal, cx.int(0))?;
+        let last = cx.sub(end, cx.int(1));
+        let each: Vec<Int> = (0..TOGETHER)
+            .map(|index| cx.min(cx.add(first, cx.uint(index)), last))
+            .map(|slot| cx.add(array, cx.shl(cx.widen(slot), 2)))
+            .collect();
+        let (looks, most) = (cx.cell_of(cx.int(0)), cx.uint(LOOKS));
+        cx.count(looks, most, cx.int(1), || {
+            let seen: Vec<Int> = each.iter().map(|&at| memory::ld_relaxed_sys(cx, at)).collect();
+            // Wrap-safe, as in a wait: negative where one is behind.
+            let behind = seen.into_iter().map(|seen| cx.sub(seen, target));
+            let least = behind.reduce(|a, b| cx.or(a, b)).expect("there are several");
+            cx.when(cx.is(least, Is::Ge, cx.int(0)), || {
+                fence::acq_rel_sys(cx);
+                cx.set(left, cx.int(0));
+                cx.set(looks, most);
+                Ok(())
+            })
+        })
     }
 
     /// A warp waits, its lanes sharing the slots.
