@@ -28,7 +28,9 @@ pub(super) struct Link {
     pub(super) beside: f64,
     /// Microseconds that a launch beside copies takes beyond what is counted here.
     exposed: f64,
-    /// As `beside`, where the kernel's copy warps push.
+    /// Bytes a microsecond that pieces of copy warps arrive with, their signals included.
+    pushes: f64,
+    /// As `beside`, where copy warps push.
     beside_pushes: f64,
 }
 
@@ -41,6 +43,8 @@ pub(super) const PCIE: Link = Link {
     alone: 50_000.0,
     beside: 1.0,
     exposed: 35.0,
+    // 0.4 µs for each of three atomic additions to a piece's signal.
+    pushes: 4500.0,
     beside_pushes: 1.0,
 };
 
@@ -54,8 +58,12 @@ pub(super) const DEVICE: Link = Link {
     alone: 1_000_000.0,
     beside: 1.15,
     exposed: 35.0,
+    pushes: 2_000_000.0,
     beside_pushes: 1.04,
 };
+
+/// The same among passive peers, whose pushes are played by copies beside the kernel.
+pub(super) const PASSIVE_DEVICE: Link = Link { pushes: 75_000.0, ..DEVICE };
 
 /// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`, Copies over NVLink).
 /// That stores are as fast is assumed, and what is exposed is what it is over other links.
@@ -67,6 +75,7 @@ pub(super) const NVLINK: Link = Link {
     alone: 390_000.0,
     beside: 1.0,
     exposed: 35.0,
+    pushes: 390_000.0,
     beside_pushes: 1.02,
 };
 
@@ -86,7 +95,7 @@ impl Gpu {
     pub(super) fn link(&self) -> Link {
         match self.passive() {
             Some(Passive { peers: Peers::Host, .. }) => PCIE,
-            Some(Passive { peers: Peers::Device, .. }) => DEVICE,
+            Some(Passive { peers: Peers::Device, .. }) => PASSIVE_DEVICE,
             None => match self.inner.cards.as_slice() {
                 [] | [_] => DEVICE,
                 cards => NVLINK.shared(cards.iter().map(|card| card.ranks).max().unwrap_or(1)),
@@ -99,8 +108,13 @@ impl Link {
     /// What is left for each of so many ranks that share it.
     fn shared(self, ranks: u32) -> Link {
         let part = |rate: f64| rate / f64::from(ranks);
-        let (bytes, stores, alone) = (part(self.bytes), part(self.stores), part(self.alone));
-        Link { bytes, stores, alone, ..self }
+        Link {
+            bytes: part(self.bytes),
+            stores: part(self.stores),
+            alone: part(self.alone),
+            pushes: part(self.pushes),
+            ..self
+        }
     }
 
     /// Cycles of a launch whose product alone takes `product`.
@@ -200,7 +214,7 @@ impl Link {
     fn pushed(self, launch: Launch, row_bytes: u64) -> f64 {
         let Launch { shape, world, ctas } = launch;
         let rows = shape.m - shape.m.div_ceil(world).min(shape.m);
-        let rate = self.stores.min(PUSHES * f64::from(ctas));
+        let rate = self.pushes.min(PUSHES * f64::from(ctas));
         f64::from(rows) * row_bytes as f64 / rate
     }
 

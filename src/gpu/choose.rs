@@ -236,7 +236,7 @@ const LEAST_STEPS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::super::arrival::{CLOCK, DEVICE, NVLINK, PCIE};
+    use super::super::arrival::{CLOCK, DEVICE, NVLINK, PASSIVE_DEVICE, PCIE};
     use super::*;
     use flux_ir::Transport;
     use flux_ir::lower::lower;
@@ -286,9 +286,16 @@ mod tests {
             let transport = chosen(PCIE, 8, shape).0.transport;
             assert_eq!(transport, Some(Transport::CopyFirst), "{shape:?}");
         }
-        for shape in [[16, 6144, 12288], [512, 6144, 12288], [8192, 6144, 12288]] {
+        for (shape, expected) in [
+            ([16, 6144, 12288], Transport::Put),
+            ([64, 6144, 12288], Transport::Put),
+            ([512, 6144, 12288], Transport::CopyFirst),
+            ([8192, 6144, 12288], Transport::CopyFirst),
+        ] {
+            let transport = chosen(PASSIVE_DEVICE, 8, shape).0.transport;
+            assert_eq!(transport, Some(expected), "{shape:?}");
             let transport = chosen(DEVICE, 8, shape).0.transport;
-            assert_eq!(transport, Some(Transport::CopyFirst), "{shape:?}");
+            assert_eq!(transport, Some(Transport::Put), "virtual ranks, {shape:?}");
         }
     }
 

@@ -336,6 +336,23 @@ mod tests {
     }
 
     #[test]
+    fn pieces_of_a_push_arrive_by_chunks_each_told_of_once() {
+        let schedule = Schedule::sm_90a().transport(flux_ir::Transport::Put).chunk_rows(100);
+        let program = program(crate::kernels::ag_gemm::definition(), schedule);
+        let [odd, even] = scripts(&program, launch(1000, 512, 4), 0).unwrap();
+        for script in [&odd, &even] {
+            let peers: Vec<u32> = script.segments.iter().map(|segment| segment.peer).collect();
+            assert_eq!(peers, [3, 3, 3, 2, 2, 2, 1, 1, 1]);
+            for segment in &script.segments {
+                assert_eq!((segment.parts.len(), segment.words.len()), (1, 1), "{segment:?}");
+                let of_pieces = segment.words[0].value;
+                assert_eq!((of_pieces.offset, of_pieces.per_launch % 3), (0, 0));
+            }
+            assert_eq!(bytes(script, 1), 250 * 256 * 2);
+        }
+    }
+
+    #[test]
     fn a_tail_arrives_in_slices_and_whole() {
         let schedule = Schedule::sm_90a().tail(128, 4);
         let program = program(crate::kernels::ag_gemm::definition(), schedule);
