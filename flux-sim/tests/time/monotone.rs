@@ -90,6 +90,8 @@ proptest! {
         (which, shard, n, k, world, ctas) in cases(),
         more in 1..512u32,
     ) {
+        // A tail's slices are whole k-steps: of a longer reduction there may be fewer, each with its wait.
+        prop_assume!(library()[which].1.tail.is_none());
         let machine = machine("h200-nvlink");
         let short = case(which, shard, n, k, world, ctas, &machine);
         let long = case(which, shard, n, k + more, world, ctas, &machine);
