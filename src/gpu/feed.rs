@@ -43,10 +43,15 @@ struct Feeder<'f> {
     /// What an agent copies to its own rank before anything else comes ahead of the kernel: beside
     /// it, copies within the device would need multiprocessors.
     is_ahead: bool,
-    /// Signals that are raised together: those that follow a copy, or where nothing runs beside the
-    /// copies, all of them behind the last.
+    /// Signals that are raised together: those that follow small copies, or where nothing runs beside
+    /// the copies, all of them behind the last.
     raised: Vec<(Span<'f>, u32)>,
+    /// Bytes of the copies that they tell of.
+    told_of: u64,
 }
+
+/// Bytes that take no longer than it takes to tell of them.
+pub(super) const SMALL: u64 = 256 << 10;
 
 impl<'f> Feeder<'f> {
     fn enqueue(&mut self, event: Event<'_>) -> Result<(), Error> {
@@ -61,14 +66,21 @@ impl<'f> Feeder<'f> {
             main.record(&instance.ahead)?;
             copier.words().wait(&instance.ahead)?;
         }
-        if !matches!(event.action, Action::Signal { .. }) && !copies_first {
+        let is_much = self.told_of >= SMALL && !copies_first;
+        if !matches!(event.action, Action::Signal { .. }) && is_much {
             self.raise()?;
         }
         match event.action {
             Action::Wait { signal, slots, target, .. } => {
                 for slot in slots {
                     match self.view.program.signals[signal].home {
-                        Home::Host => instance.wait_on_host(self.source, signal, slot, target)?,
+                        Home::Host => {
+                            // Nothing that peers wait for is held back while this rank waits.
+                            if !instance.has_come(signal, slot, target)? {
+                                self.raise()?;
+                            }
+                            instance.wait_on_host(self.source, signal, slot, target)?;
+                        }
                         Home::Device => {
                             copier.copies.wait_u32(instance.word(signal, slot)?, target as u32)?;
                         }
@@ -76,7 +88,10 @@ impl<'f> Feeder<'f> {
                 }
             }
             Action::Copy { from, to } => {
-                let copies = if self.is_ahead { main } else { &copier.copies };
+                // Where the kernel follows the copies, the own shard's has time beside the others.
+                let on_main = self.is_ahead || (copies_first && !leaves);
+                let copies = if on_main { main } else { &copier.copies };
+                self.told_of += instance.bytes(self.view, &from);
                 instance.copy(self.view, (copies, !copies_first), self.operands, &from, &to)?;
             }
             Action::Signal { rank, signal, slot, change, .. } => {
@@ -112,6 +127,7 @@ impl<'f> Feeder<'f> {
             _ => words.write_words(&self.raised)?,
         }
         self.raised.clear();
+        self.told_of = 0;
         Ok(())
     }
 }
@@ -146,6 +162,7 @@ impl GpuInstance {
             copies_first,
             is_ahead: when == When::Before && !copies_first,
             raised: Vec::new(),
+            told_of: 0,
         };
         if when == When::Before {
             for id in engines {
@@ -199,6 +216,11 @@ impl GpuInstance {
     fn word(&self, signal: SignalId, slot: u32) -> Result<Span<'_>, Error> {
         let offset = self.workspace.signal(signal) + 4 * u64::from(slot);
         Ok(self.workspace.heaps.span(self.rank, offset, 4)?)
+    }
+
+    fn bytes(&self, view: &RankView<'_>, region: &Region) -> u64 {
+        let element = u64::from(view.program.buffers[region.buffer].element.bytes());
+        region.rows.len() as u64 * region.cols.len() as u64 * element
     }
 
     fn copy(

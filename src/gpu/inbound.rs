@@ -5,6 +5,7 @@
 //! so that the link does not stand still while a word is written. Words that lie beside each other travel as one copy of
 //! prepared words.
 
+use super::feed::SMALL;
 use super::outbox::{Memory, Peers, Stock};
 use super::script::{self, Part, Script, Value, Word, scripts};
 use super::workspace::GpuWorkspace;
@@ -310,9 +311,6 @@ fn joined(
 
 /// Words that are written one by one: those of a chunk, where another chunk travels meanwhile.
 const FEW: usize = 32;
-
-/// Bytes that take no longer than it takes to tell of them.
-const SMALL: u64 = 256 << 10;
 
 /// The words of one moment, those beside each other together.
 fn writes(

@@ -3,7 +3,7 @@
 use super::arguments::Operand;
 use super::feed::{When, engines};
 use super::inbound::Inbound;
-use super::outbox::Stock;
+use super::outbox::{Peers, Stock};
 use super::record::Record;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
@@ -301,10 +301,15 @@ impl GpuInstance {
             }
             self.feed(source, member, lane, (epoch, When::Before), given)?;
         }
-        let inbound = inbound.map(|(inbound, _)| inbound);
+        // Within the device what peers send may need multiprocessors; else the kernel waits itself.
+        let needs_room = |passive: &Passive| copies_first && passive.peers == Peers::Device;
+        let (ahead, behind) = match inbound {
+            Some((inbound, passive)) if needs_room(passive) => (Some(inbound), None),
+            inbound => (None, inbound.map(|(inbound, _)| inbound)),
+        };
         if copies_first {
             let ends = copiers.iter().map(|copier| Ok(&copier.copies));
-            self.join(&main, ends, inbound, epoch)?;
+            self.join(&main, ends, ahead, epoch)?;
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
@@ -319,11 +324,11 @@ impl GpuInstance {
         // the Program was verified for this launch, and maps and words are those its ABI names,
         // over memory that the tensors and this instance keep alive until the stream has passed.
         unsafe { launch.enqueue(&main) }?;
-        if !copies_first {
-            self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
-            self.join(&main, copiers.iter().map(Copier::signals), inbound, epoch)?;
+        if copies_first {
+            return self.join(&main, std::iter::empty(), behind, epoch);
         }
-        Ok(())
+        self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
+        self.join(&main, copiers.iter().map(Copier::signals), behind, epoch)
     }
 
     /// Lets the rank's stream go on when the copies of launch `epoch` are through, of which its own
@@ -341,6 +346,15 @@ impl GpuInstance {
             main.wait(&self.join)?;
         }
         inbound.map_or(Ok(()), |inbound| inbound.join(main, epoch))
+    }
+
+    /// Whether a peer has raised a signal of this rank's, on the host.
+    pub(super) fn has_come(&self, signal: SignalId, slot: u32, target: i64) -> Result<bool, Error> {
+        let Ok(wanted) = u32::try_from(target) else { return Ok(true) };
+        let index = self.workspace.signal(signal) / 4 + u64::from(slot);
+        let words = self.workspace.heaps.host(self.rank)?.words();
+        let seen = words.get(index as usize).map(|word| word.load(Ordering::Acquire));
+        Ok(seen.is_some_and(|seen| seen.wrapping_sub(wanted).cast_signed() >= 0))
     }
 
     /// Waits on the host until a peer has raised a signal of this rank's.
