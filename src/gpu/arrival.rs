@@ -3,12 +3,13 @@
 
 use super::choose::ELEMENT_BYTES;
 use super::departure::departures;
+use super::feed::SMALL;
 use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::source::copies_first;
 use flux_ir::eval::Launch;
 use flux_ir::program::{BufferId, Op, Program};
-use flux_ir::{Arrival, Order, Schedule, Tail, Transport};
+use flux_ir::{Arrival, Cache, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +43,7 @@ pub(super) const PCIE: Link = Link {
     latency: 10.0,
     alone: 50_000.0,
     beside: 1.0,
-    exposed: 35.0,
+    exposed: 5.0,
     // 0.4 µs for each of three atomic additions to a piece's signal.
     pushes: 4500.0,
     beside_pushes: 1.0,
@@ -66,7 +67,7 @@ pub(super) const DEVICE: Link = Link {
 pub(super) const PASSIVE_DEVICE: Link = Link { pushes: 75_000.0, ..DEVICE };
 
 /// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`, Copies over NVLink).
-/// That stores are as fast is assumed, and what is exposed is what it is over other links.
+/// That stores are as fast is assumed, and that as much is exposed as over PCIe.
 pub(super) const NVLINK: Link = Link {
     bytes: 390_000.0,
     stores: 390_000.0,
@@ -74,7 +75,7 @@ pub(super) const NVLINK: Link = Link {
     latency: 5.5,
     alone: 390_000.0,
     beside: 1.0,
-    exposed: 35.0,
+    exposed: 5.0,
     pushes: 390_000.0,
     beside_pushes: 1.02,
 };
@@ -141,7 +142,9 @@ impl Link {
         }
         if schedule.transport == Some(Transport::Put) {
             let pushed = self.pushed(launch, row_bytes);
-            let last = Pace::new(program, launch, product).tile.min(product as f64 / CLOCK);
+            // The last shard's tiles are left, all of them where it lies in every tile.
+            let shard = launch.shape.m.div_ceil(launch.world);
+            let last = Pace::new(program, launch, product).waves(shard);
             let end = (pushed + last).max(product as f64 / CLOCK * self.beside_pushes);
             return ((end + PUSH_US) * CLOCK) as u64;
         }
@@ -188,12 +191,20 @@ impl Link {
             Some(_) => [512, 384, 256, 128]
                 .into_iter()
                 .filter(|&rows| rows == 128 || rows <= shard)
-                .map(|rows| Some(Tail { rows: rows.min(shard), slices }))
+                .map(|rows| Tail { rows: rows.min(shard), slices })
+                // Smaller ones are told of together, which nobody follows slice by slice.
+                .filter(|tail| u64::from(tail.rows) * row_bytes >= u64::from(slices) * SMALL)
+                .map(Some)
                 .collect(),
         };
         let mut first = schedule.clone().transport(Transport::CopyFirst);
         first.order.get_or_insert(Order::Grouped(16));
         let mut plans = vec![first];
+        // Rows of tiles that memory bounds share the other operand side by side, not in the order in
+        // which they arrive.
+        if program.cache == Cache::StreamB && shape.m > 2 * program.tile.m {
+            return plans;
+        }
         for chunk in [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard) {
             for &tail in &tails {
                 let mut plan = schedule.clone();

@@ -88,9 +88,7 @@ impl<'f> Feeder<'f> {
                 }
             }
             Action::Copy { from, to } => {
-                // Where the kernel follows the copies, the own shard's has time beside the others.
-                let on_main = self.is_ahead || (copies_first && !leaves);
-                let copies = if on_main { main } else { &copier.copies };
+                let copies = if self.is_ahead { main } else { &copier.copies };
                 self.told_of += instance.bytes(self.view, &from);
                 instance.copy(self.view, (copies, !copies_first), self.operands, &from, &to)?;
             }

@@ -3,7 +3,7 @@
 use super::arguments::Operand;
 use super::feed::{When, engines};
 use super::inbound::Inbound;
-use super::outbox::{Peers, Stock};
+use super::outbox::Stock;
 use super::record::Record;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
@@ -301,15 +301,10 @@ impl GpuInstance {
             }
             self.feed(source, member, lane, (epoch, When::Before), given)?;
         }
-        // Within the device what peers send may need multiprocessors; else the kernel waits itself.
-        let needs_room = |passive: &Passive| copies_first && passive.peers == Peers::Device;
-        let (ahead, behind) = match inbound {
-            Some((inbound, passive)) if needs_room(passive) => (Some(inbound), None),
-            inbound => (None, inbound.map(|(inbound, _)| inbound)),
-        };
+        let inbound = inbound.map(|(inbound, _)| inbound);
         if copies_first {
             let ends = copiers.iter().map(|copier| Ok(&copier.copies));
-            self.join(&main, ends, ahead, epoch)?;
+            self.join(&main, ends, inbound, epoch)?;
         }
         let launch = flux_runtime::Launch {
             function: &self.function,
@@ -324,11 +319,11 @@ impl GpuInstance {
         // the Program was verified for this launch, and maps and words are those its ABI names,
         // over memory that the tensors and this instance keep alive until the stream has passed.
         unsafe { launch.enqueue(&main) }?;
-        if copies_first {
-            return self.join(&main, std::iter::empty(), behind, epoch);
+        if !copies_first {
+            self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
+            self.join(&main, copiers.iter().map(Copier::signals), inbound, epoch)?;
         }
-        self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
-        self.join(&main, copiers.iter().map(Copier::signals), behind, epoch)
+        Ok(())
     }
 
     /// Lets the rank's stream go on when the copies of launch `epoch` are through, of which its own
