@@ -326,7 +326,7 @@ fn leave(
 }
 
 /// Waits for what `source` sends of a tile: the tile itself, `landed`, where the source owns rows of
-/// it too, else the tile row.
+/// it too, else the chunk of its tile row.
 fn arrivals(
     b: &mut Builder<'_>,
     tensors: &Tensors,
@@ -338,11 +338,9 @@ fn arrivals(
     let shared = b.var("shared");
     let first = Expr::from(source) * tensors.shard;
     let held = (first.clone() + tensors.shard).min(tile.m1) - first.max(tile.m0);
-    let top = Expr::from(Sym::Rank) * tensors.shard / b.schedule.tile.m;
-    let row = Expr::from(source) * staged.tile_rows + Expr::from(tile.m) - top;
     let arrived = Op::Wait {
         signal: staged.arrived,
-        slots: Range::one(row),
+        slots: Range::one(staged.arrival(tensors, source, tile.m0)),
         target: Sym::Epoch.into(),
         scope: Scope::Sys,
     };

@@ -3,8 +3,7 @@
 //!
 //! Put, tiles store them there and raise a signal for each (source rank, tile). By copy engine,
 //! tiles leave them in memory of their own rank and count up the chunks they belong to. Two agents
-//! take turns at sending chunks that are complete, with a signal for each (source rank, tile row):
-//! one waits while the other copies. Tiles that hold rows of their own rank beside others' are put
+//! take turns at sending chunks that are complete, with a signal for each: one waits while the other copies. Tiles that hold rows of their own rank beside others' are put
 //! then as well.
 
 use super::build::{Builder, own, stmt};
@@ -38,10 +37,11 @@ pub(super) struct Scatter {
 ///
 /// A shard that others own leaves in chunks of `CR` rows; the first `HB` rows of the shard that is
 /// sent first in chunks of `HR`, the last `TB` rows of the one that is sent last in chunks of `TR`.
-/// Each owner has `CS` slots, no fewer than it has chunks. What arrives is told by tile rows, so the
-/// kernel knows of no plan: chunks stand in the tile table.
+/// Each owner has `CS` slots, no fewer than it has chunks. Which chunk a tile belongs to stands in the
+/// tile table; which chunk of a peer's it waits for follows from the same numbers, which are read at
+/// the launch: the kernel knows of no plan.
 ///
-/// Between chunks of an owner stand whole tile rows, as one signal tells of one copy: a tile row
+/// Between chunks of an owner stand whole tile rows, so a tile waits for one chunk: a tile row
 /// belongs to the chunk that its first row of this owner is planned for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Staged {
@@ -49,12 +49,10 @@ pub(super) struct Staged {
     pub(super) partial: BufferId,
     /// Raised by every epilogue warp of a tile for the chunk of each owner that it belongs to.
     pub(super) ready: SignalId,
-    /// One signal per (source rank, tile row of the own shard).
+    /// One signal per (source rank, chunk of the own shard).
     pub(super) arrived: SignalId,
     /// `CS`: slots of an owner.
     slots: VarId,
-    /// `TS`: tile rows that a shard touches, at most.
-    pub(super) tile_rows: VarId,
     rows: VarId,
     /// `N1`, `P1`: to whom this rank sends first, and last.
     first: VarId,
@@ -134,12 +132,12 @@ fn stage(b: &mut Builder<'_>, tensors: &Tensors, declared: &Buffer) -> Staged {
     let (rank, world) = (|| Expr::from(Sym::Rank), Sym::World);
     let first = b.define("N1", (rank() + 1i64) % world);
     let last = b.define("P1", (rank() + world - 1i64) % world);
-    let tile_rows = b.define("TS", shard().ceil_div(tile) + 1i64);
-    let of_ranks = |len: VarId| Expr::from(Sym::World) * len;
-    let ready = b.signal(&format!("{}_ready", declared.name), of_ranks(slots), Home::Device);
-    let name = format!("{}_arrived", declared.name);
-    let arrived = b.signal(&name, of_ranks(tile_rows), Home::Device);
-    Staged { partial, ready, arrived, slots, tile_rows, rows, first, last, head, tail, chunks }
+    let mut signal = |name: &str| {
+        let name = format!("{}_{name}", declared.name);
+        b.signal(&name, Expr::from(Sym::World) * slots, Home::Device)
+    };
+    let (ready, arrived) = (signal("ready"), signal("arrived"));
+    Staged { partial, ready, arrived, slots, rows, first, last, head, tail, chunks }
 }
 
 /// 1 where `a` is `b`, else 0.
@@ -177,8 +175,8 @@ fn define(span: Span, var: VarId, value: Expr) -> Stmt {
 }
 
 impl Staged {
-    fn cut(&self, tensors: &Tensors, owner: &Expr) -> Cut {
-        let (first, last) = (equal(owner, &self.first.into()), equal(owner, &self.last.into()));
+    /// How a shard is cut that is sent first, or last, or neither: 1 or 0 each.
+    fn cut(&self, tensors: &Tensors, [first, last]: [Expr; 2]) -> Cut {
         let head = first.clone() * self.head.all;
         let left = Expr::from(tensors.shard) - head.clone();
         let tail = Expr::from(tensors.shard) - last * left.min(self.tail.all);
@@ -198,15 +196,33 @@ impl Staged {
     /// The slot of the chunk that `row` of the whole tensor is planned for.
     fn slot_of(&self, tensors: &Tensors, row: &Expr) -> Expr {
         let owner = row.clone() / tensors.shard;
-        let within = || row.clone() % tensors.shard;
-        let Cut { head, tail, heads, before_tail } = self.cut(tensors, &owner);
+        let within = row.clone() % tensors.shard;
+        owner.clone() * self.slots + self.chunk_of(tensors, &within, self.ends(&owner))
+    }
+
+    /// The slot of the chunk of `source` that holds the tile row from `row` on, of the own shard.
+    pub(super) fn arrival(&self, tensors: &Tensors, source: VarId, row: VarId) -> Expr {
+        let within = (Expr::from(row) - Expr::from(Sym::Rank) * tensors.shard).max(0i64);
+        // Whom this rank sends to last sends to it first.
+        let [first, last] = self.ends(&source.into());
+        Expr::from(source) * self.slots + self.chunk_of(tensors, &within, [last, first])
+    }
+
+    /// Whether this rank sends to `owner` first, and last.
+    fn ends(&self, owner: &Expr) -> [Expr; 2] {
+        [self.first, self.last].map(|end| equal(owner, &end.into()))
+    }
+
+    /// The number of the chunk that a row of a shard is planned for.
+    fn chunk_of(&self, tensors: &Tensors, within: &Expr, ends: [Expr; 2]) -> Expr {
+        let Cut { head, tail, heads, before_tail } = self.cut(tensors, ends);
         let (past_head, in_tail) =
-            (at_least(&within(), head.clone()), at_least(&within(), tail.clone()));
-        let of_head = (Expr::from(1i64) - past_head.clone()) * (within() / self.head.chunk);
-        let between = heads + (within() - head).max(0i64) / self.rows;
-        let of_tail = before_tail + (within() - tail).max(0i64) / self.tail.chunk;
+            (at_least(within, head.clone()), at_least(within, tail.clone()));
+        let of_head = (Expr::from(1i64) - past_head.clone()) * (within.clone() / self.head.chunk);
+        let between = heads + (within.clone() - head).max(0i64) / self.rows;
+        let of_tail = before_tail + (within.clone() - tail).max(0i64) / self.tail.chunk;
         let between = past_head * (Expr::from(1i64) - in_tail.clone()) * between;
-        owner * self.slots + of_head + between + in_tail * of_tail
+        of_head + between + in_tail * of_tail
     }
 
     /// The agents that send chunks, each every second one: to each rank in turn, the next one first.
@@ -247,7 +263,7 @@ impl Staged {
             define(span, before, at_least(&hop.into(), 2i64) * chunks),
         ];
         let shard = Shard { owner, sent: Range::new(begin, end), before };
-        let cut = self.cut(tensors, &owner.into());
+        let cut = self.cut(tensors, self.ends(&owner.into()));
         let names = ["head", "tail", "heads", "before_tail"];
         let [head, tail, heads, before_tail] = names.map(|name| b.var(name));
         let values = [cut.head, cut.tail, cut.heads, cut.before_tail];
@@ -270,7 +286,7 @@ impl Staged {
     }
 
     /// Sends every second chunk of a stretch: waits until every tile of it is there, copies it to its
-    /// owner, and tells of its tile rows.
+    /// owner, and tells of it.
     fn send(
         &self,
         b: &mut Builder<'_>,
@@ -281,7 +297,7 @@ impl Staged {
     ) -> Stmt {
         let span = scatter.span;
         let tile = b.schedule.tile;
-        let [chunk, from, to, row] = ["c", "from", "to", "m"].map(|name| b.var(name));
+        let [chunk, from, to] = ["c", "from", "to"].map(|name| b.var(name));
         let Shard { owner, ref sent, before } = *shard;
         let Stretch { rows, chunk: size, first } = stretch;
         // Where the shard does not begin, a tile row does.
@@ -296,7 +312,7 @@ impl Staged {
         let tiles = down * Expr::from(Sym::N).ceil_div(tile.n);
         let wait = Op::Wait {
             signal: self.ready,
-            slots: Range::one(Expr::from(owner) * self.slots + first + chunk),
+            slots: Range::one(Expr::from(owner) * self.slots + first.clone() + chunk),
             target: Expr::from(Sym::Epoch) * tiles * epilogue_warps(b.schedule.consumers),
             scope: Scope::Sys,
         };
@@ -308,27 +324,16 @@ impl Staged {
             ..source.clone()
         };
         let copy = Op::Copy { from: source, to: target };
-        let top = Expr::from(owner) * tensors.shard / tile.m;
         let signal = Op::Signal {
             at: At::Peer(owner.into()),
             signal: self.arrived,
-            slot: Expr::from(Sym::Rank) * self.tile_rows + row - top,
+            slot: Expr::from(Sym::Rank) * self.slots + first + chunk,
             update: Update::Set(Sym::Epoch.into()),
             scope: Scope::Sys,
             after: Completion::Performed,
         };
-        // The tile row at the end of all that is sent may go on beyond it.
-        let (whole, all) = (Expr::from(to) / tile.m, Expr::from(to).ceil_div(tile.m));
-        let is_last = at_least(&to.into(), sent.hi.clone());
-        let complete = Op::For {
-            var: row,
-            from: Expr::from(from) / tile.m,
-            to: whole.clone() + is_last * (all - whole),
-            step: 1i64.into(),
-            body: vec![stmt(span, signal)],
-        };
         let cond = Cond::Lt(from.into(), to.into());
-        let body = [wait, copy, complete].map(|op| stmt(span, op)).into();
+        let body = [wait, copy, signal].map(|op| stmt(span, op)).into();
         let body = vec![
             define(span, from, border(chunk.into()).max(sent.lo.clone())),
             define(span, to, border(Expr::from(chunk) + 1i64).min(sent.hi.clone())),
