@@ -206,26 +206,30 @@ impl<'c, 'p> Kernel<'c, 'p> {
         if matrix.element == Element::F32 {
             return Ok(self.matrix_by_pairs(matrix, slab));
         }
-        let (cx, window) = (&self.cx, slab.window);
-        let end = |from, length| cx.add(from, cx.uint(length));
-        let rows = cx.and(
-            cx.is(window.row_lo, Is::Le, slab.row),
-            cx.is(end(slab.row, BOX_ROWS), Is::Le, window.row_hi),
-        );
-        let bits = cx.truncate(cx.or(matrix.base, matrix.pitch));
-        let bits = cx.or(cx.and(bits, cx.int(15)), cx.and(slab.column, cx.int(7)));
-        let aligned = cx.is(bits, Is::Eq, cx.int(0));
+        let cx = &self.cx;
         let cells: Vec<Cell> = (0..slab.width / 2).map(|_| cx.cell(cx.f32)).collect();
         let keep = |values: Vec<Float<'c>>| {
             cells.iter().zip(values).for_each(|(&cell, value)| cx.set_f(cell, value));
             Ok::<(), Error>(())
         };
         cx.either(
-            cx.and(cx.and(rows, self.columns_inside(slab)), aligned),
+            self.in_pieces(matrix, slab),
             || keep(self.matrix_by_pieces(matrix, slab)),
             || keep(self.matrix_by_pairs(matrix, slab)),
         )?;
         Ok(cells.into_iter().map(|cell| cx.get_f(cell)).collect())
+    }
+
+    /// Whether a box can be loaded in pieces of 16 bytes.
+    fn in_pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Int<'c> {
+        let (cx, window) = (&self.cx, slab.window);
+        let end = cx.add(slab.row, cx.uint(BOX_ROWS));
+        let rows =
+            cx.and(cx.is(window.row_lo, Is::Le, slab.row), cx.is(end, Is::Le, window.row_hi));
+        let bits = cx.truncate(cx.or(matrix.base, matrix.pitch));
+        let bits = cx.or(cx.and(bits, cx.int(15)), cx.and(slab.column, cx.int(7)));
+        let aligned = cx.is(bits, Is::Eq, cx.int(0));
+        cx.and(cx.and(rows, self.columns_inside(slab)), aligned)
     }
 
     /// Whether all columns of a box are stored.
@@ -237,6 +241,11 @@ impl<'c, 'p> Kernel<'c, 'p> {
     }
 
     fn matrix_by_pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
+        self.unpack(&self.pieces(matrix, slab), slab)
+    }
+
+    /// Loads this lane's pieces of a box.
+    fn pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Pieces<'c> {
         let cx = &self.cx;
         // Lanes in a row take its pieces; a power of two of them, those beyond take the last again.
         let pieces = slab.width / 8;
@@ -253,9 +262,16 @@ impl<'c, 'p> Kernel<'c, 'p> {
             let at = cx.add(cx.add(matrix.base, row), cx.shl(cx.widen(column), 1));
             memory::ld_global_v4(cx, matrix.access, at)
         };
-        let loaded: Vec<_> = rows.iter().map(load).collect();
+        let loaded = rows.iter().map(load).collect();
+        Pieces { element: matrix.element, piece, rows, loaded }
+    }
+
+    /// Exchanges pieces of a box for the elements that this lane computes with.
+    fn unpack(&self, pieces: &Pieces<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
+        let cx = &self.cx;
+        let Pieces { element, piece, ref rows, ref loaded } = *pieces;
         let base = self.next_box();
-        for (&row, values) in rows.iter().zip(loaded) {
+        for (&row, &values) in rows.iter().zip(loaded) {
             let at = cx.add(base, cx.mul(row, cx.uint(SWIZZLE_BYTES)));
             let swizzled = cx.shl(cx.xor(piece, cx.and(row, cx.int(7))), 4);
             memory::st_shared_v4(cx, cx.add(at, swizzled), values);
@@ -264,9 +280,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let places = self.box_places(base, slab.width);
         let registers = places.into_iter().flat_map(|(at, count)| ldmatrix::load(cx, at, count));
         registers
-            .flat_map(|bits| {
-                [bits, cx.shr(bits, 16)].map(|bits| self.element(bits, matrix.element))
-            })
+            .flat_map(|bits| [bits, cx.shr(bits, 16)].map(|bits| self.element(bits, element)))
             .collect()
     }
 
@@ -321,34 +335,89 @@ impl<'c, 'p> Kernel<'c, 'p> {
         own: Vec<Float<'c>>,
     ) -> Result<Vec<Float<'c>>, Error> {
         let cx = &self.cx;
-        let place: &Place = sum.from;
         let totals: Vec<Cell> = own.iter().map(|_| cx.cell(cx.f32)).collect();
         totals.iter().zip(own).for_each(|(&total, own)| cx.set_f(total, own));
-        let rank = self.vars[sum.var.index()];
-        cx.set(rank, cx.int(0));
         let (world, one) = (self.expr(&Expr::Sym(Sym::World))?, cx.int(1));
-        cx.count(rank, world, one, || {
-            let other = cx.is(cx.get(rank), Is::Ne, self.expr(&Expr::Sym(Sym::Rank))?);
-            cx.when(other, || {
-                let matrix = Matrix {
-                    base: self.plane_address(place)?,
-                    pitch: self.word(Word::Pitch(place.buffer)),
-                    first_row: self.first_row(place.buffer, &place.at)?,
-                    element: self.program.buffers[place.buffer].element,
-                    access: match self.program.buffers[place.buffer].kind {
-                        BufferKind::Symmetric => Access::Workspace,
-                        BufferKind::Input | BufferKind::Exposed | BufferKind::Output => {
-                            Access::Plain
-                        }
-                    },
-                };
-                let values = self.matrix(&matrix, slab)?;
+        let others = cx.sub(world, one);
+        let index = cx.cell_of(cx.int(0));
+        let at_once = self.summed_at_once();
+        cx.count(index, others, cx.uint(at_once), || {
+            let first = cx.get(index);
+            let last = cx.sub(others, one);
+            let each = (0..at_once).map(|ahead| cx.add(first, cx.uint(ahead)));
+            let each: Vec<Int> = each.collect();
+            // Behind the last: that one again, and not added.
+            let matrix = |&index: &Int<'c>| self.contribution(sum, cx.min(index, last));
+            let matrices = each.iter().map(matrix).collect::<Result<Vec<_>, Error>>()?;
+            let add = |index: Int<'c>, values: Vec<Float<'c>>| {
+                let is_one = cx.is(index, Is::Lt, others);
                 for (&total, value) in totals.iter().zip(values) {
-                    cx.set_f(total, cx.fadd(cx.get_f(total), value));
+                    let (before, after) = (cx.get_f(total), cx.fadd(cx.get_f(total), value));
+                    cx.set_f(total, cx.select_f(is_one, after, before));
                 }
-                Ok(())
-            })
+            };
+            let in_pieces = matrices.iter().map(|matrix| match matrix.element {
+                Element::F32 => cx.is(one, Is::Eq, cx.int(0)),
+                Element::Bf16 | Element::F16 => self.in_pieces(matrix, slab),
+            });
+            let in_pieces = in_pieces.reduce(|a, b| cx.and(a, b)).expect("at least one");
+            cx.either(
+                in_pieces,
+                || {
+                    // All loads are on their way before the first is waited for.
+                    let loaded: Vec<_> =
+                        matrices.iter().map(|matrix| self.pieces(matrix, slab)).collect();
+                    let values = loaded.iter().map(|pieces| self.unpack(pieces, slab));
+                    each.iter().zip(values).for_each(|(&index, values)| add(index, values));
+                    Ok(())
+                },
+                || {
+                    let ahead = cx.cell_of(first);
+                    let end = cx.min(cx.add(first, cx.uint(at_once)), others);
+                    cx.count(ahead, end, one, || {
+                        let matrix = self.contribution(sum, cx.get(ahead))?;
+                        add(cx.get(ahead), self.matrix_by_pairs(&matrix, slab));
+                        Ok(())
+                    })
+                },
+            )
         })?;
         Ok(totals.into_iter().map(|total| cx.get_f(total)).collect())
     }
+
+    /// What the other rank of this number contributes: own ones are not counted.
+    fn contribution(&self, sum: Sum<'p>, index: Int<'c>) -> Result<Matrix<'c>, Error> {
+        let cx = &self.cx;
+        let place: &Place = sum.from;
+        let own = self.expr(&Expr::Sym(Sym::Rank))?;
+        let behind = cx.select(cx.is(own, Is::Le, index), cx.int(1), cx.int(0));
+        cx.set(self.vars[sum.var.index()], cx.add(index, behind));
+        Ok(Matrix {
+            base: self.plane_address(place)?,
+            pitch: self.word(Word::Pitch(place.buffer)),
+            first_row: self.first_row(place.buffer, &place.at)?,
+            element: self.program.buffers[place.buffer].element,
+            access: match self.program.buffers[place.buffer].kind {
+                BufferKind::Symmetric => Access::Workspace,
+                BufferKind::Input | BufferKind::Exposed | BufferKind::Output => Access::Plain,
+            },
+        })
+    }
+
+    /// How many contributions are loaded at once: 16 registers each, beside accumulators and sums.
+    fn summed_at_once(&self) -> u32 {
+        match self.plan.accumulators(self.program) {
+            ..=112 => 4,
+            113..=144 => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// A lane's pieces of a box: 16 bytes in each of some rows.
+struct Pieces<'c> {
+    element: Element,
+    piece: Int<'c>,
+    rows: Vec<Int<'c>>,
+    loaded: Vec<[Int<'c>; 4]>,
 }

@@ -216,8 +216,7 @@ impl Staged {
     /// The number of the chunk that a row of a shard is planned for.
     fn chunk_of(&self, tensors: &Tensors, within: &Expr, ends: [Expr; 2]) -> Expr {
         let Cut { head, tail, heads, before_tail } = self.cut(tensors, ends);
-        let (past_head, in_tail) =
-            (at_least(within, head.clone()), at_least(within, tail.clone()));
+        let (past_head, in_tail) = (at_least(within, head.clone()), at_least(within, tail.clone()));
         let of_head = (Expr::from(1i64) - past_head.clone()) * (within.clone() / self.head.chunk);
         let between = heads + (within.clone() - head).max(0i64) / self.rows;
         let of_tail = before_tail + (within.clone() - tail).max(0i64) / self.tail.chunk;
