@@ -3,8 +3,8 @@
 //!
 //! Put, tiles store them there and raise a signal for each (source rank, tile). By copy engine,
 //! tiles leave them in memory of their own rank and count up the chunks they belong to. Two agents
-//! take turns at sending chunks that are complete, with a signal for each: one waits while the other copies. Tiles that hold rows of their own rank beside others' are put
-//! then as well.
+//! take turns at sending chunks that are complete, with a signal for each: one waits while the other
+//! copies. Tiles that hold rows of their own rank beside others' are put then as well.
 
 use super::build::{Builder, own, stmt};
 use super::gather::{at_least, parity};
