@@ -64,7 +64,7 @@ pub(super) const DEVICE: Link = Link {
 };
 
 /// The same among passive peers, whose pushes are played by copies beside the kernel.
-pub(super) const PASSIVE_DEVICE: Link = Link { pushes: 75_000.0, ..DEVICE };
+pub(super) const PASSIVE_DEVICE: Link = Link { pushes: 75_000.0, beside_pushes: 1.15, ..DEVICE };
 
 /// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`, Copies over NVLink).
 /// That stores are as fast is assumed, and that as much is exposed as over PCIe.
@@ -197,12 +197,22 @@ impl Link {
                 .map(Some)
                 .collect(),
         };
-        let mut first = schedule.clone().transport(Transport::CopyFirst);
-        first.order.get_or_insert(Order::Grouped(16));
-        let mut plans = vec![first];
+        let mut plans = Vec::new();
+        // Nobody follows the slices of copies that come first.
+        if schedule.tail.is_none() {
+            let mut first = schedule.clone().transport(Transport::CopyFirst);
+            first.order.get_or_insert(Order::Grouped(16));
+            plans.push(first);
+        }
         // Rows of tiles that memory bounds share the other operand side by side, not in the order in
         // which they arrive.
         if program.cache == Cache::StreamB && shape.m > 2 * program.tile.m {
+            return plans;
+        }
+        // Narrow tiles multiply in 1.6 times what wide ones take, group by group: for links that
+        // leave so much time (measured, 2 ranks over PCIe: `docs/notes/overlap.md`, 12).
+        let is_long = shape.m > 4 * program.tile.m * world.max(2);
+        if program.tile.n < 112 && program.cache == Cache::Normal && is_long && pace > 50 {
             return plans;
         }
         for chunk in [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard) {

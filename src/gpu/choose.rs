@@ -414,8 +414,12 @@ mod tests {
                 println!("{world}: {m} x {n} x {k}: {}", chosen(PCIE, world, [m, n, k]).0);
             }
         }
-        for m in [16, 64, 256, 512, 2048, 8192] {
-            println!("device: {m}: {}", chosen(DEVICE, 8, [m, 6144, 12288]).0);
+        for (n, k) in [(6144, 12288), (24576, 12288), (3584, 8192)] {
+            for m in [16, 64, 256, 512, 2048, 4096, 8192] {
+                for (peers, link) in [("virtual", DEVICE), ("passive", PASSIVE_DEVICE)] {
+                    println!("{peers}: {m} x {n} x {k}: {}", chosen(link, 8, [m, n, k]).0);
+                }
+            }
         }
         for shape in [[512, 24576, 12288], [2048, 24576, 12288], [8192, 14336, 8192]] {
             println!("NVLink, 2: {shape:?}: {}", chosen(NVLINK, 2, shape).0);

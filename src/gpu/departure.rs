@@ -215,11 +215,16 @@ pub(super) fn departures(schedule: &Schedule, launch: Launch) -> Vec<Schedule> {
         return vec![schedule.clone()];
     }
     let shard = launch.shape.m.div_ceil(launch.world).max(1);
-    let rows = GROUP.min(shard).max(tile.m);
+    // Where shards are long, larger groups stream the other operand less often.
+    let most = [GROUP, 2 * GROUP, 4 * GROUP].into_iter();
+    let groups: Vec<u32> = most.filter(|&rows| rows == GROUP || 4 * rows <= shard).collect();
     let between = launch.world.saturating_sub(3).max(1);
     let mut plans = Vec::new();
     let joins = |shards: u32| shards == 1 || (shards <= between && shards * shard <= JOINED);
-    for shards in (1..=3).filter(|&shards| joins(shards)) {
+    let joined = (1..=3).filter(|&shards| joins(shards));
+    let walks = joined.flat_map(|shards| groups.iter().map(move |&rows| (rows, shards)));
+    for (rows, shards) in walks {
+        let rows = rows.min(shard).max(tile.m);
         let whole = schedule.clone().order(Order::Departure(Departure { rows, shards }));
         if rows < shard {
             // Whole groups leave alone at both ends.
@@ -241,7 +246,7 @@ pub(super) fn departures(schedule: &Schedule, launch: Launch) -> Vec<Schedule> {
 /// than their products.
 const JOINED: u32 = 1024;
 
-/// Rows of a group at both ends: of fewer, each streams the other operand anew.
+/// Rows of a group at both ends, at least: of fewer, each streams the other operand anew.
 const GROUP: u32 = 256;
 
 /// Bytes of an element of what is summed.
