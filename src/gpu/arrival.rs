@@ -209,12 +209,6 @@ impl Link {
         if program.cache == Cache::StreamB && shape.m > 2 * program.tile.m {
             return plans;
         }
-        // Narrow tiles multiply in 1.6 times what wide ones take, group by group: for links that
-        // leave so much time (measured, 2 ranks over PCIe: `docs/notes/overlap.md`, 12).
-        let is_long = shape.m > 4 * program.tile.m * world.max(2);
-        if program.tile.n < 112 && program.cache == Cache::Normal && is_long && pace > 50 {
-            return plans;
-        }
         for chunk in [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard) {
             for &tail in &tails {
                 let mut plan = schedule.clone();

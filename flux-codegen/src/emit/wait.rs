@@ -8,6 +8,7 @@ use super::Kernel;
 use crate::context::{Cell, Int, Is};
 use crate::error::Error;
 use crate::nvvm::{fence, memory, special, sync, tma};
+use flux_ir::Consumers;
 use flux_ir::abi::{Report, SHARED_SUMS, Word};
 use flux_ir::arena::Handle;
 use flux_ir::program::{At, Completion, Expr, Range, Scope, SignalId};
@@ -35,13 +36,19 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let (first, end) = (self.expr(&awaited.slots.lo)?, self.expr(&awaited.slots.hi)?);
         let wait = || self.wait_slots(awaited, first, cx.int(1));
-        if *awaited.slots == Range::one(awaited.slots.lo.clone()) {
+        // Tiles of few rows hold many shards. Others wait for one or two, and their loading threads
+        // have no registers for looks.
+        let is_one = *awaited.slots == Range::one(awaited.slots.lo.clone());
+        if is_one || self.program.consumers != Consumers::Single {
             return wait();
         }
         let left = cx.cell_of(cx.int(1));
         let several = cx.is(cx.add(first, cx.int(1)), Is::Lt, end);
         let few = cx.is(end, Is::Le, cx.add(first, cx.uint(TOGETHER)));
-        cx.when(cx.and(several, few), || self.look(awaited, (first, end), left))?;
+        // A launch that has given up waits for nothing.
+        let waiting = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
+        let together = cx.and(cx.and(several, few), waiting);
+        cx.when(together, || self.look(awaited, (first, end), left))?;
         cx.when(cx.nonzero(cx.get(left)), wait)
     }
 
