@@ -101,9 +101,14 @@ impl<'p> Run<'_, 'p> {
         let link = &self.cost.machine.link;
         let state = &mut self.states[index as usize];
         let first = !local && !state.copied;
-        let before = if first { link.copy_start_us } else { link.copy_gap_us };
+        // A link that is loaded both ways is what copies wait for, whichever stream they are in.
+        let (before, on_link) = match self.cost.both_ways_us {
+            _ if first => (link.copy_start_us.get(), 0.0),
+            Some(on_link) if !local => (0.0, on_link),
+            _ => (link.copy_gap_us.get(), 0.0),
+        };
         let now = state.busy_until;
-        let ready = Moment { at: now.at + Time::from_us(before.get()), ..now };
+        let ready = Moment { at: now.at + Time::from_us(before), ..now };
         if local {
             let end = ready.at + self.cost.local_copy(bytes);
             let op = self.record(Op {
@@ -129,7 +134,7 @@ impl<'p> Run<'_, 'p> {
             pushed,
             issued: ready,
             start: Time::ZERO,
-            takes: self.cost.wire(from, columns),
+            takes: self.cost.wire(from, columns) + Time::from_us(on_link),
             bytes,
             peer: if pushed { to.rank } else { from.rank },
             tile: event.tile.clone(),

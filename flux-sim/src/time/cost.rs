@@ -18,6 +18,8 @@ pub(super) struct Cost<'a> {
     /// Mainloop time over tensor-core time for this tile.
     narrow: f64,
     both_ways: f64,
+    /// What a further copy takes of a link that is loaded both ways, beyond its bytes.
+    pub(super) both_ways_us: Option<f64>,
 }
 
 impl<'a> Cost<'a> {
@@ -39,11 +41,12 @@ impl<'a> Cost<'a> {
             }
         }
         let narrow = machine.compute.narrow_tiles.at(program.tile.n.into());
-        let both_ways = match peers {
-            Peers::Active => machine.link.both_ways.get(),
-            Peers::Passive => 1.0,
+        let link = &machine.link;
+        let (both_ways, both_ways_us) = match peers {
+            Peers::Active => (link.both_ways.get(), Some(link.both_ways_us.get())),
+            Peers::Passive => (1.0, None),
         };
-        Ok(Cost { machine, program, rates, narrow, both_ways })
+        Ok(Cost { machine, program, rates, narrow, both_ways, both_ways_us })
     }
 
     /// The clock of an SM whose tensor cores have been busy for so long.

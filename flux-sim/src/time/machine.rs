@@ -87,6 +87,8 @@ pub struct Link {
     pub copy_rows: Curve<RowPoint>,
     /// How many times longer bytes take while the other direction is loaded as well.
     pub both_ways: Factor,
+    /// What each further copy then takes of its link beyond its bytes, in place of a gap in its stream.
+    pub both_ways_us: Micros,
     /// A stream's write of a signal behind a copy, until it can be seen.
     pub flag_us: Micros,
     /// Which stream writes it.
@@ -473,6 +475,7 @@ impl Machine {
     /// memory.
     pub fn one_way(mut self) -> Machine {
         self.link.both_ways = Factor(1.0);
+        self.link.both_ways_us = self.link.copy_gap_us;
         self
     }
 }

@@ -196,8 +196,15 @@ impl<'v, 'p> Run<'v, 'p> {
             }
         }
         match self.program.target {
-            // The host feeds all copy engines through one stream, one agent behind the other.
-            Target::Sm90a => self.start_engine(rank, 0, at, false),
+            Target::Sm90a => {
+                self.start_engine(rank, 0, at, false);
+                for index in rank * self.each..(rank + 1) * self.each {
+                    let role = self.actors[index as usize].role;
+                    if matches!(role, Role::Engine(agent) if self.has_a_stream(agent)) {
+                        self.start(index, at);
+                    }
+                }
+            }
             Target::Host => {
                 for index in rank * self.each..(rank + 1) * self.each {
                     if matches!(self.actors[index as usize].role, Role::Engine(_)) {
@@ -208,12 +215,21 @@ impl<'v, 'p> Run<'v, 'p> {
         }
     }
 
-    /// Starts the first agent on copy engines from number `from` on; `copied` says whether its
-    /// stream has copied before.
+    /// Whether an agent on a copy engine has a stream of its own: it waits for CTAs. The host feeds
+    /// the others through one stream, one agent behind the other.
+    fn has_a_stream(&self, agent: u32) -> bool {
+        self.program.beside_grid(&self.program.agents[AgentId(agent)])
+    }
+
+    /// Starts the first agent without a stream of its own from number `from` on; `copied` says whether
+    /// the stream of those has copied before.
     fn start_engine(&mut self, rank: u32, from: u32, at: Moment, copied: bool) {
         let mut own = rank * self.each..(rank + 1) * self.each;
         let role = |index: &u32| self.actors[*index as usize].role;
-        let first = own.find(|index| matches!(role(index), Role::Engine(agent) if agent >= from));
+        let first = own.find(|index| {
+            matches!(role(index), Role::Engine(agent)
+                if agent >= from && !self.has_a_stream(agent))
+        });
         if let Some(index) = first {
             self.start(index, at);
             self.states[index as usize].copied = copied;
@@ -356,7 +372,8 @@ impl<'v, 'p> Run<'v, 'p> {
                 if last {
                     self.start(exit, latest);
                 }
-                if matches!(role, Role::Engine(_)) && self.program.target == Target::Sm90a {
+                let is_fed = matches!(role, Role::Engine(_)) && !self.has_a_stream(agent);
+                if is_fed && self.program.target == Target::Sm90a {
                     let copied = self.states[index as usize].copied;
                     self.start_engine(rank, agent + 1, through, copied);
                 }
