@@ -15,7 +15,7 @@ pub(super) struct Pieces {
     cols: VarId,
     /// `PA`: pieces beside each other.
     across: VarId,
-    /// `PN`: pieces of a chunk.
+    /// `PS`: pieces of a chunk.
     count: VarId,
 }
 
@@ -37,7 +37,7 @@ impl Pieces {
         let all = Expr::from(Sym::World) * tensors.shard * across;
         let rows = (all / (Expr::from(Sym::Ctas) * EACH)).min(MOST_ROWS).min(chunk).max(1i64);
         let rows = b.define("PR", rows);
-        let count = b.define("PN", Expr::from(chunk).ceil_div(rows) * across);
+        let count = b.define("PS", Expr::from(chunk).ceil_div(rows) * across);
         Pieces { rows, cols, across, count }
     }
 
