@@ -62,6 +62,13 @@ fn transport(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
     let refuse = |(_, param): (ParamId, &Param), message: String, help: &str| {
         Err(Diagnostic::new(Rule::Schedule, param.span, message).help(help).into())
     };
+    if let (Some(param), None, Some(_)) = (gathered, scattered, schedule.head) {
+        let message = format!(
+            "expected no `head` where nothing is scattered, found one for the gathered `{}`",
+            param.1.name
+        );
+        return refuse(param, message, "leave `head` out: it is of contributions that leave");
+    }
     match (schedule.transport, gathered, scattered) {
         (Some(Transport::Put), Some(param), _) if schedule.tail.is_some() => {
             let message = format!(

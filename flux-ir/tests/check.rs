@@ -386,6 +386,9 @@ fn transports_that_a_kernel_has_not_are_refused() {
     let sliced = small().transport(Transport::Put).tail(4, 2);
     let found = lower::lower(&kernel("ag_gemm_gelu"), &sliced).expect_err("pieces have no slices");
     assert!(found.to_string().contains("no `tail` where the kernel pushes `a` itself"), "{found}");
+    let headed = small().head(4, 2);
+    let found = lower::lower(&kernel("ag_gemm_gelu"), &headed).expect_err("nothing leaves");
+    assert!(found.to_string().contains("no `head` where nothing is scattered"), "{found}");
     let found = refused("gemm_rs", Transport::CopyFirst);
     assert!(found.contains("for the scattered `c`, found copy_first"), "{found}");
     let found = refused("ag_gemm_rs_gated", Transport::CopyEngine);

@@ -8,7 +8,7 @@ use super::order::{Edge, Past, Place};
 use super::stage::Stage;
 use super::table::{Row, Table};
 use crate::eval::Region;
-use crate::program::{AgentId, BufferKind};
+use crate::program::{AgentId, BufferKind, Engine};
 use std::fmt;
 use std::str::FromStr;
 
@@ -313,7 +313,10 @@ impl<'p> Stage<'p> {
         let path = self.path_to_read(&scene, write, read, proxy);
         let note = match self.step(write.actor, write.stamp).act {
             Act::Write { value: Some(_), .. } => "the write, asynchronous",
-            _ => "the write, by the copy engine",
+            _ => match self.layout.actor(write.actor).engine {
+                Engine::CopyWarps => "the write, by copy warps",
+                Engine::CopyEngine | Engine::Ctas => "the write, by the copy engine",
+            },
         };
         let mut rows = vec![self.row(write.actor, write.stamp, note)];
         let holds = path.is_some();
