@@ -2,6 +2,7 @@
 
 use flux_ir::Diagnostics;
 use std::fmt;
+use std::ops::Range;
 
 /// An error of flux. A user's mistake is always one of these, never a panic.
 ///
@@ -20,7 +21,7 @@ use std::fmt;
 /// assert_eq!(error.to_string(), "`a` has k = 8 (rank 0), `b` has k = 9 (rank 0)");
 /// # Ok::<(), flux::Error>(())
 /// ```
-#[derive(thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A world of no ranks, or of more than 64.
@@ -183,26 +184,32 @@ pub enum Error {
         /// What stands in the way.
         problem: String,
     },
-    /// A wait that gave up on a device.
+    /// A wait that gave up.
     #[error(
-        "rank {rank} stalled: CTA {cta} of `{kernel}` waited at {file}:{line}:{column} for signal \
-         {signal}[{slot}] to reach {wanted}, last seen {seen}, for {limit_ms} ms"
+        "rank {rank} stalled: CTA {cta} of `{kernel}` (`{role}`{}) waited at {file}:{line}:{column} for \
+         signal {signal}[{slot}] to reach {wanted}, last seen {seen}, for {limit_ms} ms",
+        at_tile(tile)
     )]
     Stalled {
-        /// The rank.
+        /// The rank, as the kernel numbers them: in a group, that of the group.
         rank: u32,
         /// The kernel.
         kernel: String,
         /// The CTA.
         cta: u32,
+        /// The role that waited: an agent of the Program.
+        role: Box<str>,
+        /// Rows and columns, over all ranks, of the tile that it was at; `None` where it was at none,
+        /// as at its end, or where CTAs share tiles.
+        tile: Option<Box<[Range<u32>; 2]>>,
         /// The user's source file.
-        file: String,
+        file: &'static str,
         /// Line of the wait.
         line: u32,
         /// Column of the wait.
         column: u32,
         /// The signal array; `shared_sums` where CTAs that share a tile hand each other its sums.
-        signal: String,
+        signal: Box<str>,
         /// The slot.
         slot: u32,
         /// The value last seen.
@@ -244,13 +251,38 @@ pub enum Error {
         /// The peer.
         peer: u32,
     },
+    /// Launches that were under way when their rank recovered.
+    #[error("rank {rank} recovered while launches of it were under way: they have no results")]
+    Interrupted {
+        /// The rank.
+        rank: u32,
+    },
     /// A kernel after one of its launches failed.
     #[error(
-        "`{kernel}` cannot be launched again after a failed launch: load it anew on every rank"
+        "`{kernel}` cannot be launched again after a failed launch: every rank has to recover \
+         (`Rank::recover`), or to load it anew"
     )]
     Poisoned {
         /// The kernel.
         kernel: String,
+    },
+    /// A launch while a rank that takes part in it recovers.
+    #[error("rank {rank}: `{kernel}` cannot be launched while rank {peer} recovers")]
+    Recovering {
+        /// The rank that launches.
+        rank: u32,
+        /// The kernel.
+        kernel: String,
+        /// The rank that recovers.
+        peer: u32,
+    },
+    /// A rank that could not begin anew.
+    #[error("rank {rank} could not recover, so no rank has: {reason}")]
+    NotRecovered {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        reason: String,
     },
     /// The kernel, its schedule or this launch breaks a rule of `docs/rules.md`.
     #[error("kernel `{kernel}` is rejected\n{}", found.in_file(file))]
@@ -271,6 +303,12 @@ pub enum Error {
     /// Devices and their memory, and ranks that did not come to a meeting.
     #[error(transparent)]
     Runtime(#[from] flux_runtime::Error),
+}
+
+/// The tile of a stall.
+fn at_tile(tile: &Option<Box<[Range<u32>; 2]>>) -> String {
+    let said = |[rows, cols]: &[_; 2]| format!(", tile of rows {rows:?} and columns {cols:?}");
+    tile.as_deref().map_or_else(String::new, said)
 }
 
 /// The same sentence as [`fmt::Display`]: it is what `fn main() -> Result<(), flux::Error>` prints.

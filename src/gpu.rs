@@ -10,6 +10,7 @@
 //! Or one active rank among passive peers, which are memory and nothing else: what they would send
 //! is played by copy engines.
 
+mod anew;
 mod arguments;
 mod arrival;
 mod card;
@@ -18,6 +19,7 @@ mod departure;
 mod feed;
 mod inbound;
 mod instance;
+mod lane;
 mod outbox;
 mod record;
 mod script;
@@ -25,15 +27,17 @@ mod watch;
 mod workspace;
 
 pub(crate) use instance::GpuInstance;
+pub(crate) use lane::LaunchId;
 pub use outbox::{Outbox, Peers};
 
 use crate::error::Error;
+use crate::session::{Members, Session};
 use crate::tensor::Element;
 use card::{Card, cards};
-use flux_runtime::{Device, DeviceBuffer, Event, Stream, Timing};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use flux_runtime::{Device, DeviceBuffer, Stream};
+use lane::{COPIERS, Copier, Lane};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
-use watch::Watch;
 
 /// Multiprocessors kept back for copies within the device.
 const COPY_SMS: u32 = 4;
@@ -44,10 +48,12 @@ const RESCUE_INTERVAL: Duration = Duration::from_millis(200);
 /// No queue of finite work lasts this long: every wait in a kernel has its own, shorter limit.
 const SYNCHRONIZE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// GPUs and the ranks on them.
+/// GPUs and ranks on them: all, or the members of a group.
 #[derive(Debug, Clone)]
 pub(crate) struct Gpu {
     inner: Arc<Inner>,
+    members: Members,
+    session: Arc<Session>,
 }
 
 #[derive(Debug)]
@@ -61,6 +67,8 @@ struct Inner {
     /// Everything prepared, for the same reason: a rank that is through with a kernel must not
     /// free what it rests on while its peers still wait for each other.
     instances: Mutex<Vec<Arc<GpuInstance>>>,
+    /// Shared by those who enqueue work.
+    enqueuing: RwLock<()>,
 }
 
 /// The peers of a world with one active rank.
@@ -70,55 +78,6 @@ pub(crate) struct Passive {
     peers: Peers,
     /// What they copy and signal: a pair of streams for each agent that waits for CTAs.
     senders: [(Stream, Stream); COPIERS],
-}
-
-/// Streams of a rank that copy: each agent that waits for CTAs has one of its own.
-const COPIERS: usize = 2;
-
-/// The streams of one rank, and what reports its stalls.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    /// Index of the rank's GPU.
-    card: usize,
-    /// Kernels, and everything the caller orders behind them; the caller's own where given.
-    main: Mutex<Arc<Stream>>,
-    /// Copies to peers. One where ranks are so many that two each would share queues: programs
-    /// that need both are refused then.
-    copiers: Vec<Copier>,
-    watches: Mutex<Vec<Arc<Watch>>>,
-}
-
-/// What runs one copy engine's agent.
-#[derive(Debug)]
-pub(crate) struct Copier {
-    copies: Stream,
-    /// Signals that follow copies. On a stream of their own the link does not stand still while a
-    /// word is written; `None` where ranks are so many that they would share queues, and signals
-    /// go between the copies.
-    words: Option<Stream>,
-    /// A recorded point is taken when a wait for it is enqueued, so one event serves all.
-    tick: Event,
-}
-
-impl Copier {
-    fn new(device: &Arc<Device>, apart: bool) -> Result<Copier, Error> {
-        let copies = Stream::new(device)?;
-        let words = apart.then(|| Stream::new(device)).transpose()?;
-        Ok(Copier { copies, words, tick: Event::new(device, Timing::Off)? })
-    }
-
-    /// The stream of signals.
-    fn words(&self) -> &Stream {
-        self.words.as_ref().unwrap_or(&self.copies)
-    }
-
-    /// The stream of a signal that follows all copies enqueued so far.
-    fn signals(&self) -> Result<&Stream, Error> {
-        let Some(words) = &self.words else { return Ok(&self.copies) };
-        self.copies.record(&self.tick)?;
-        words.wait(&self.tick)?;
-        Ok(words)
-    }
 }
 
 /// The streams that each of `ranks` virtual ranks may have, of so many hardware queues: how many
@@ -133,21 +92,13 @@ fn share(ranks: u32, has: impl Fn(u32) -> bool) -> (usize, bool) {
     }
 }
 
-impl Lane {
-    pub(crate) fn main(&self) -> Arc<Stream> {
-        Arc::clone(&self.main.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn set_main(&self, stream: Arc<Stream>) {
-        *self.main.lock().unwrap_or_else(PoisonError::into_inner) = stream;
-    }
-
-    fn watches(&self) -> MutexGuard<'_, Vec<Arc<Watch>>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Gpu {
+    /// The same GPUs, for some of the ranks, in a session.
+    pub(crate) fn of(&self, members: &Members, session: &Arc<Session>) -> Gpu {
+        let (members, session) = (members.clone(), Arc::clone(session));
+        Gpu { inner: Arc::clone(&self.inner), members, session }
+    }
+
     /// A rank for each of these numbers, on the GPU of that number.
     pub(crate) fn open(ordinals: &[u32]) -> Result<Gpu, Error> {
         let (cards, of_ranks) = cards(ordinals)?;
@@ -184,15 +135,20 @@ impl Gpu {
             .iter()
             .map(|&card| {
                 let device = &cards[card].device;
-                let main = Mutex::new(Arc::new(Stream::new(device)?));
-                let copiers = (0..copiers).map(|_| Copier::new(device, apart));
-                let copiers = copiers.collect::<Result<_, Error>>()?;
-                Ok(Lane { card, main, copiers, watches: Mutex::default() })
+                Lane::new(device, card, copiers, apart)
             })
-            .collect::<Result<_, Error>>()?;
-        let inner =
-            Inner { cards, lanes, passive, dropped: Mutex::default(), instances: Mutex::default() };
-        Ok(Gpu { inner: Arc::new(inner) })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let ranks = lanes.len() as u32;
+        let inner = Inner {
+            cards,
+            lanes,
+            passive,
+            dropped: Mutex::default(),
+            instances: Mutex::default(),
+            enqueuing: RwLock::default(),
+        };
+        let (members, session) = (Members::new(0..ranks), Arc::new(Session::new(ranks)));
+        Ok(Gpu { inner: Arc::new(inner), members, session })
     }
 
     /// What rank 0 runs on, in words.
@@ -211,7 +167,8 @@ impl Gpu {
 
     /// The number of each rank's GPU, where they are not all the same one.
     pub(crate) fn ordinals(&self) -> Option<Vec<u32>> {
-        let ordinals = || (0..self.ranks()).map(|rank| self.device(rank).ordinal()).collect();
+        let lanes = self.inner.lanes.iter();
+        let ordinals = || lanes.map(|lane| self.inner.cards[lane.card].device.ordinal()).collect();
         (self.inner.cards.len() > 1).then(ordinals)
     }
 
@@ -233,11 +190,12 @@ impl Gpu {
     }
 
     pub(crate) fn lane(&self, rank: u32) -> &Lane {
-        &self.inner.lanes[rank as usize]
+        &self.inner.lanes[self.members.in_world(rank) as usize]
     }
 
+    /// Ranks that compute.
     pub(crate) fn ranks(&self) -> u32 {
-        self.inner.lanes.len() as u32
+        self.members.len().min(self.inner.lanes.len() as u32)
     }
 
     pub(crate) fn zeros<T: Element>(
@@ -260,11 +218,20 @@ impl Gpu {
         self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 
-    /// Frees the memory of dropped tensors and of dropped kernels. No rank may be spinning.
+    /// Frees the memory of dropped tensors and of dropped kernels, unless a rank may be spinning:
+    /// freeing waits for the device.
     pub(crate) fn collect(&self) {
-        self.instances().retain(|instance| Arc::strong_count(instance) > 1);
-        let mut dropped = self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.clear();
+        // Nothing is enqueued meanwhile.
+        let Ok(_quiet) = self.inner.enqueuing.try_write() else { return };
+        if self.inner.lanes.iter().all(|lane| lane.is_idle().unwrap_or(false)) {
+            self.instances().retain(|instance| Arc::strong_count(instance) > 1);
+            self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// Held while something is enqueued.
+    fn enqueuing(&self) -> RwLockReadGuard<'_, ()> {
+        self.inner.enqueuing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps an instance until the next collection, however soon its kernel is dropped.
@@ -272,40 +239,76 @@ impl Gpu {
         self.instances().push(instance);
     }
 
+    /// What is prepared for a rank, in this session, by this world and groups alike.
+    fn own_instances(&self, rank: u32) -> Vec<Arc<GpuInstance>> {
+        let in_world = self.members.in_world(rank);
+        let is_own = |instance: &&Arc<GpuInstance>| {
+            instance.members.in_world(instance.rank) == in_world
+                && Arc::ptr_eq(&instance.session, &self.session)
+        };
+        self.instances().iter().filter(is_own).cloned().collect()
+    }
+
     /// Waits for everything `rank` enqueued, then says whether one of its launches stalled, or
     /// rests on one of a peer's that did.
     pub(crate) fn synchronize(&self, rank: u32) -> Result<(), Error> {
         let lane = self.lane(rank);
-        self.await_main(rank)?;
-        for copier in &lane.copiers {
-            copier.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
+        let launched = lane.launched();
+        self.await_rescued(rank)?;
+        if let Some(failed) = self.failure(rank) {
+            // It is told now, and again to whoever reads what was written meanwhile.
+            lane.spoil(failed.clone());
+            return Err(failed);
         }
-        if let Some(stalled) = lane.watches().iter().find_map(|watch| watch.take_stall()) {
-            return Err(stalled);
-        }
-        let instances = self.instances();
-        let own = || instances.iter().filter(|instance| instance.rank == rank);
-        if let Some(abandoned) = own().find_map(|instance| instance.take_abandoned()) {
-            return Err(abandoned);
-        }
-        own().for_each(|instance| instance.settle());
+        lane.verify(launched);
         Ok(())
     }
 
-    /// Waits for the rank's stream. It may wait for streams that in turn wait for a launch which
+    /// Counts a launch of `rank`.
+    fn count_launch(&self, rank: u32) -> LaunchId {
+        LaunchId::new(self.members.in_world(rank), self.lane(rank).launch())
+    }
+
+    /// Why what a launch wrote is no result.
+    pub(crate) fn why_spoiled(&self, launch: LaunchId) -> Option<Error> {
+        let (rank, launch) = launch.parts();
+        self.inner.lanes.get(rank)?.reason(launch)
+    }
+
+    /// Why launches of `rank` that have ended have no results, the first time it is asked for.
+    fn failure(&self, rank: u32) -> Option<Error> {
+        let own = self.own_instances(rank);
+        let stalled = own.iter().find_map(|instance| instance.take_stall());
+        let failed = stalled.or_else(|| own.iter().find_map(|instance| instance.take_abandoned()));
+        if failed.is_none() {
+            own.iter().for_each(|instance| instance.settle());
+        }
+        failed
+    }
+
+    /// Waits for the rank's streams. They may wait for streams that in turn wait for a launch which
     /// has given up; they cannot give up themselves.
-    fn await_main(&self, rank: u32) -> Result<(), Error> {
+    fn await_rescued(&self, rank: u32) -> Result<(), Error> {
         loop {
-            match self.lane(rank).main().synchronize(RESCUE_INTERVAL) {
-                Err(flux_runtime::Error::Timeout { .. }) => {}
-                ended => return Ok(ended?),
+            match self.await_streams(rank, RESCUE_INTERVAL) {
+                Err(Error::Runtime(flux_runtime::Error::Timeout { .. })) => {}
+                ended => return ended,
             }
-            let instances = self.instances();
-            let own = instances.iter().filter(|instance| instance.rank == rank);
-            for instance in own.filter(|instance| instance.has_stalled()) {
+            let own = self.own_instances(rank);
+            for instance in own.iter().filter(|instance| instance.has_stalled()) {
                 instance.release(&self.card(rank).rescue)?;
             }
         }
+    }
+
+    /// Waits for the rank's streams, so long.
+    fn await_streams(&self, rank: u32, limit: Duration) -> Result<(), Error> {
+        let lane = self.lane(rank);
+        lane.main().synchronize(limit)?;
+        for copier in &lane.copiers {
+            copier.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
+        }
+        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ impl Loaded {
         rank: &Rank,
         schedule: Option<&Schedule>,
     ) -> Result<Loaded, Error> {
-        let meeting = rank.meeting(rank.next_load());
+        let meeting = rank.meeting(rank.next_load()?);
         meeting.step(&load_step(definition, schedule), &problem::Extents::new())?;
         let host = matches!(rank.shared.backend, Backend::Host { .. });
         let source = meeting.share("source", || Source::new(definition, schedule, host))?;
@@ -70,8 +70,11 @@ impl Loaded {
     /// Launches the kernel with arguments in the order of its parameters.
     ///
     /// # Errors
-    /// Arguments that do not fit together, ranks that disagree, a stalled peer.
+    /// Arguments that do not fit together, ranks that disagree, a stalled peer, one that recovers.
     pub fn launch(&self, args: &mut [Arg<'_>]) -> Result<(), Error> {
+        let Shared { session, members, .. } = &*self.shared;
+        let rank = self.meeting.rank();
+        let _launching = session.launch(members, rank, self.source.definition.name)?;
         let extents = self.extents(args)?;
         let known = if self.source.rows_are_known { self.known(&extents) } else { None };
         let instance = match known {
@@ -136,13 +139,15 @@ impl Loaded {
     /// Where a tensor should lie and where it lies, unless that is where this rank computes.
     fn misplaced(&self, data: &Data<'_>) -> Option<[String; 2]> {
         match (&self.shared.backend, data) {
-            (Backend::Host { .. }, Data::Device(_)) => Some(["the host".into(), "the GPU".into()]),
+            (Backend::Host { .. }, Data::Device(_) | Data::Target(_)) => {
+                Some(["the host".into(), "the GPU".into()])
+            }
             (Backend::Gpu(_), Data::Read(_) | Data::Write(_)) => {
                 Some(["the GPU".into(), "the host".into()])
             }
-            (Backend::Gpu(gpu), Data::Device(buffer)) => {
+            (Backend::Gpu(gpu), Data::Device(tensor) | Data::Target(tensor)) => {
                 let own = gpu.device(self.meeting.rank()).ordinal();
-                let found = buffer.device().ordinal();
+                let found = tensor.buffer().device().ordinal();
                 (own != found).then(|| [own, found].map(|ordinal| format!("GPU {ordinal}")))
             }
             (Backend::Host { .. }, Data::Read(_) | Data::Write(_)) => None,
@@ -190,9 +195,11 @@ impl Loaded {
                 let workspace = self.meeting.share("workspace", || {
                     let checked = member.verified.check_launch(launch);
                     checked.map_err(rejected(self.source.definition))?;
-                    Ok(Workspace::new(&member.verified, launch)?)
+                    let workspace = Arc::new(Workspace::new(&member.verified, launch)?);
+                    self.shared.session.add(&self.shared.members, &workspace);
+                    Ok(workspace)
                 })?;
-                let place = Place::Host(workspace);
+                let place = Place::Host(Arc::clone(&workspace));
                 Ok(Instance { launch, member, place, turn: Mutex::default() })
             }
             Backend::Gpu(gpu) => {
@@ -231,7 +238,7 @@ impl Loaded {
                     match &mut tensor.data {
                         Data::Read(input) => host.inputs.push((id, *input)),
                         Data::Write(output) => host.outputs.push((id, reborrow(output))),
-                        Data::Device(_) => {}
+                        Data::Device(_) | Data::Target(_) => {}
                     }
                 }
                 (ParamType::Scalar | ParamType::Tensor { .. }, _) => {}

@@ -73,6 +73,11 @@ impl Meeting {
         self.gather(self.key(purpose), Vec::new()).map(|_| ())
     }
 
+    /// Gives `said` to every rank, and what each of them said, by rank.
+    pub(crate) fn tell(&self, purpose: &str, said: Vec<u8>) -> Result<Arc<[Vec<u8>]>, Error> {
+        self.gather(self.key(purpose), said)
+    }
+
     /// The value that the first rank to come makes for all; its error goes to all. The others wait
     /// for work that ends, not for a peer that may be lost, so their limit is a generous one.
     pub(crate) fn share<T: Send + Sync + 'static>(

@@ -78,44 +78,48 @@ impl Source {
 
     /// What went wrong on the host, told as a device tells it.
     pub(crate) fn host_error(&self, member: &Member, error: flux_sim::Error) -> Error {
-        let kernel = self.definition.name.into();
-        match error {
-            flux_sim::Error::Stalled {
-                rank,
-                agent,
-                cta,
-                signal,
-                slot,
-                seen,
-                wanted,
-                span,
-                waited,
-            } => {
-                let limit_ms = waited.as_millis() as u64;
-                let mut agents = member.verified.program().agents.values();
-                let engine = agents.find(|found| found.name == agent).map(|agent| agent.engine);
-                if engine == Some(Engine::CopyEngine) {
-                    // A copy engine waits for nothing but a peer's credit.
-                    return Error::PeerBehind { rank, kernel, peer: slot, wanted, seen, limit_ms };
-                }
-                let file = self.definition.file.into();
-                let (line, column) = (span.line, span.column);
-                Error::Stalled {
-                    rank,
-                    kernel,
-                    cta,
-                    file,
-                    line,
-                    column,
-                    signal,
-                    slot,
-                    seen,
-                    wanted,
-                    limit_ms,
-                }
-            }
-            other => other.into(),
+        let stall = match error {
+            flux_sim::Error::Stalled(stall) => *stall,
+            flux_sim::Error::Abandoned { stall, first } if is_stall(&first) => *stall,
+            // What is lost says what it was lost by.
+            other => return other.into(),
+        };
+        let flux_sim::Stall { rank, agent, cta, tile, signal, slot, seen, wanted, span, waited } =
+            stall;
+        let (kernel, limit_ms) = (self.definition.name.into(), waited.as_millis() as u64);
+        let mut agents = member.verified.program().agents.values();
+        let engine = agents.find(|found| found.name == agent).map(|agent| agent.engine);
+        if engine == Some(Engine::CopyEngine) {
+            // A copy engine waits for nothing but a peer's credit.
+            return Error::PeerBehind { rank, kernel, peer: slot, wanted, seen, limit_ms };
         }
+        let (file, line, column) = (self.definition.file, span.line, span.column);
+        Error::Stalled {
+            rank,
+            kernel,
+            cta,
+            role: agent.into(),
+            tile: tile.map(Box::new),
+            file,
+            line,
+            column,
+            signal: signal.into(),
+            slot,
+            seen,
+            wanted,
+            limit_ms,
+        }
+    }
+}
+
+/// Whether what failed first was a wait.
+fn is_stall(first: &flux_sim::Error) -> bool {
+    match first {
+        flux_sim::Error::Stalled(_) => true,
+        flux_sim::Error::Abandoned { first, .. } | flux_sim::Error::Lost { first } => {
+            is_stall(first)
+        }
+        _ => false,
     }
 }
 

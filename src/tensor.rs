@@ -1,11 +1,12 @@
 //! Tensors of a rank: row-major matrices on the host or on a device.
 
 use crate::error::Error;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, LaunchId};
 use flux_ir::Element as ElementKind;
 use flux_runtime::DeviceBuffer;
 use flux_sim::{Input, Output};
 use half::{bf16, f16};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod sealed {
     pub trait Sealed {}
@@ -84,14 +85,21 @@ pub(crate) struct OnDevice {
     buffer: Option<DeviceBuffer>,
     gpu: Gpu,
     rank: u32,
+    /// The launch that wrote it last ([`LaunchId`]); 0 where none did.
+    written: AtomicU64,
 }
 
 impl OnDevice {
     pub(crate) fn new(buffer: DeviceBuffer, gpu: &Gpu, rank: u32) -> Self {
-        OnDevice { buffer: Some(buffer), gpu: gpu.clone(), rank }
+        OnDevice { buffer: Some(buffer), gpu: gpu.clone(), rank, written: AtomicU64::new(0) }
     }
 
-    fn buffer(&self) -> &DeviceBuffer {
+    /// Notes which launch writes it.
+    pub(crate) fn mark(&self, launch: LaunchId) {
+        self.written.store(launch.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn buffer(&self) -> &DeviceBuffer {
         self.buffer.as_ref().expect("present until the drop")
     }
 
@@ -99,6 +107,13 @@ impl OnDevice {
     fn at_rest(&self) -> Result<&DeviceBuffer, Error> {
         self.gpu.synchronize(self.rank)?;
         Ok(self.buffer())
+    }
+
+    /// The same for one who reads: refuses what a failed launch wrote.
+    fn results(&self) -> Result<&DeviceBuffer, Error> {
+        let buffer = self.at_rest()?;
+        let written = LaunchId(self.written.load(Ordering::Relaxed));
+        self.gpu.why_spoiled(written).map_or(Ok(buffer), Err)
     }
 }
 
@@ -136,13 +151,14 @@ impl<T: Element> Tensor<T> {
     /// A copy of the elements, row by row. On a device this waits for the work of the rank.
     ///
     /// # Errors
-    /// A launch of the rank that stalled, as its results would be wrong; a failed copy.
+    /// A launch of the rank that failed since it was last asked, or the failure of one that wrote
+    /// this tensor, as its results would be wrong; a failed copy.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         match &self.storage {
             Storage::Host(data) => Ok(data.clone()),
             Storage::Device(device) => {
                 let mut data = vec![T::default(); self.rows * self.cols];
-                device.at_rest()?.copy_to(0, &mut data)?;
+                device.results()?.copy_to(0, &mut data)?;
                 Ok(data)
             }
         }
@@ -159,7 +175,10 @@ impl<T: Element> Tensor<T> {
         }
         match &mut self.storage {
             Storage::Host(own) => own.copy_from_slice(data),
-            Storage::Device(device) => device.at_rest()?.copy_from(0, data)?,
+            Storage::Device(device) => {
+                device.at_rest()?.copy_from(0, data)?;
+                device.mark(LaunchId::NONE);
+            }
         }
         Ok(())
     }
@@ -189,7 +208,9 @@ pub struct TensorArg<'a> {
 pub(crate) enum Data<'a> {
     Read(Input<'a>),
     Write(Output<'a>),
-    Device(&'a DeviceBuffer),
+    Device(&'a OnDevice),
+    /// One that the launch writes.
+    Target(&'a OnDevice),
 }
 
 impl<'a> Arg<'a> {
@@ -197,7 +218,7 @@ impl<'a> Arg<'a> {
     pub fn input<T: Element>(tensor: &'a Tensor<T>) -> Self {
         let data = match &tensor.storage {
             Storage::Host(data) => Data::Read(T::input(data)),
-            Storage::Device(device) => Data::Device(device.buffer()),
+            Storage::Device(device) => Data::Device(device),
         };
         let (rows, cols) = (tensor.rows, tensor.cols);
         Arg::Tensor(TensorArg { element: T::KIND, rows, cols, data })
@@ -208,7 +229,7 @@ impl<'a> Arg<'a> {
         let (rows, cols) = (tensor.rows, tensor.cols);
         let data = match &mut tensor.storage {
             Storage::Host(data) => Data::Write(T::output(data)),
-            Storage::Device(device) => Data::Device(device.buffer()),
+            Storage::Device(device) => Data::Target(device),
         };
         Arg::Tensor(TensorArg { element: T::KIND, rows, cols, data })
     }

@@ -4,6 +4,7 @@
 use crate::error::Error;
 use crate::gpu::{Gpu, Outbox, Peers};
 use crate::meeting::Meeting;
+use crate::session::{Members, Session};
 use crate::tensor::{Element, OnDevice, Storage, Tensor};
 use flux_runtime::{Device, DeviceBuffer, Rendezvous, Stream};
 use flux_sim::time::Recording;
@@ -11,7 +12,6 @@ use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a wait may take where nothing else was said.
@@ -41,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) size: u32,
     pub(crate) backend: Backend,
     pub(crate) limit: Duration,
+    /// The numbers of these ranks in the world that they are of, or a group of.
+    pub(crate) members: Members,
+    pub(crate) session: Arc<Session>,
 }
 
 /// What ranks are made of.
@@ -139,7 +142,7 @@ impl World {
         if !(1..=64).contains(&size) {
             return Err(Error::WorldSize(size));
         }
-        Ok(World { shared: Arc::new(Shared { size, backend, limit: LIMIT }) })
+        Ok(World { shared: Arc::new(Shared::new(size, backend, LIMIT)) })
     }
 
     /// The same ranks, with another limit on how long any wait may take before its launch fails
@@ -161,7 +164,7 @@ impl World {
     pub fn with_limit(self, limit: Duration) -> World {
         let limit = limit.min(LONGEST);
         let Shared { size, ref backend, .. } = *self.shared;
-        World { shared: Arc::new(Shared { size, backend: backend.clone(), limit }) }
+        World { shared: Arc::new(Shared::new(size, backend.clone(), limit)) }
     }
 
     /// The number of ranks.
@@ -177,15 +180,14 @@ impl World {
             Backend::Gpu(gpu) => gpu.ranks(),
             Backend::Host { .. } => self.shared.size,
         };
+        let Shared { size, backend, limit, .. } = &*self.shared;
+        let shared = Arc::new(Shared::new(*size, backend.clone(), *limit));
         let rendezvous = Arc::new(Rendezvous::new(active));
-        (0..active)
-            .map(|index| Rank {
-                shared: Arc::clone(&self.shared),
-                rendezvous: Arc::clone(&rendezvous),
-                index,
-                loads: AtomicU64::new(0),
-            })
-            .collect()
+        let rank = |index| {
+            let (shared, rendezvous) = (Arc::clone(&shared), Arc::clone(&rendezvous));
+            Rank { shared, rendezvous, index }
+        };
+        (0..active).map(rank).collect()
     }
 
     /// Runs `program` on every rank, each on a thread of its own, and gathers what they return.
@@ -222,6 +224,18 @@ impl World {
             ended.collect()
         });
         all_or_first(ended)
+    }
+}
+
+impl Shared {
+    /// All ranks of a world, in a session of their own.
+    fn new(size: u32, backend: Backend, limit: Duration) -> Shared {
+        let (members, session) = (Members::new(0..size), Arc::new(Session::new(size)));
+        let backend = match backend {
+            Backend::Host { ctas } => Backend::Host { ctas },
+            Backend::Gpu(gpu) => Backend::Gpu(gpu.of(&members, &session)),
+        };
+        Shared { size, backend, limit, members, session }
     }
 }
 
@@ -304,10 +318,8 @@ impl fmt::Display for World {
 #[derive(Debug)]
 pub struct Rank {
     pub(crate) shared: Arc<Shared>,
-    rendezvous: Arc<Rendezvous>,
+    pub(crate) rendezvous: Arc<Rendezvous>,
     pub(crate) index: u32,
-    /// Kernels loaded so far: the same number on every rank, so it names a kernel among them.
-    loads: AtomicU64,
 }
 
 impl Rank {
@@ -474,8 +486,9 @@ impl Rank {
     /// Blocks until everything this rank launched is done.
     ///
     /// # Errors
-    /// A launch of this rank that failed since the last call: [`Error::Stalled`]. Its outputs are
-    /// not to be used, and its kernel has to be loaded anew on every rank.
+    /// A launch of this rank that failed since the last call: [`Error::Stalled`]. What was launched
+    /// since then has no results, and the kernel that failed is launched no more before
+    /// [`Rank::recover`].
     pub fn synchronize(&self) -> Result<(), Error> {
         match &self.shared.backend {
             Backend::Host { .. } => Ok(()),
@@ -483,9 +496,10 @@ impl Rank {
         }
     }
 
-    /// The number of the next kernel loaded on this rank.
-    pub(crate) fn next_load(&self) -> u64 {
-        self.loads.fetch_add(1, Ordering::Relaxed)
+    /// The number of the next kernel loaded on this rank: the same on every rank, so it names a
+    /// kernel among them.
+    pub(crate) fn next_load(&self) -> Result<u64, Error> {
+        Ok(self.rendezvous.next_number(self.index)?)
     }
 
     /// Where the ranks meet that loaded the kernel numbered `load`.

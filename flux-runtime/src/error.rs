@@ -286,6 +286,49 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
+    /// A rank begins anew, so nothing else can be done with it.
+    #[error("rank {rank} recovers: every rank has to, before anything else")]
+    RankRecovers {
+        /// The rank.
+        rank: u32,
+    },
+    /// A second thread of a rank came to make a group or to recover.
+    #[error("rank {rank} makes a group or recovers already, on another thread")]
+    RankTwice {
+        /// The rank.
+        rank: u32,
+    },
+    /// A group without the rank that wants it.
+    #[error("rank {rank} is not in the group of ranks {members:?} that it wants")]
+    NotInGroup {
+        /// The rank.
+        rank: u32,
+        /// The group.
+        members: Vec<u32>,
+    },
+    /// A group that names a rank twice.
+    #[error("rank {rank} stands twice in the group of ranks {members:?}")]
+    TwiceInGroup {
+        /// The rank.
+        rank: u32,
+        /// The group.
+        members: Vec<u32>,
+    },
+    /// Two ranks that want different groups with each other.
+    #[error(
+        "rank {rank} wants a group of ranks {ours:?}, rank {other} one of {theirs:?}: all members \
+         must name the same ranks in the same order"
+    )]
+    GroupsDiffer {
+        /// The rank that calls.
+        rank: u32,
+        /// Its group.
+        ours: Vec<u32>,
+        /// The rank that differs.
+        other: u32,
+        /// Its group.
+        theirs: Vec<u32>,
+    },
     /// Ranks that say different things where all must say the same.
     #[error("ranks {ranks:?} disagree with rank 0 on {what}")]
     RanksDisagree {

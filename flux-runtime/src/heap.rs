@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::host::HostBuffer;
 use crate::memory::{DeviceBuffer, Span, within};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What offsets in a heap are multiples of: enough for TMA and for a cache line of its own.
 pub const HEAP_ALIGNMENT: u64 = 256;
@@ -196,6 +197,40 @@ impl Heaps {
     /// [`Error::NoSuchRank`].
     pub fn host(&self, rank: u32) -> Result<&HostBuffer, Error> {
         self.host.get(rank as usize).ok_or(Error::NoSuchRank { rank, world: self.world() })
+    }
+
+    /// Zeros both heaps of a rank, and waits until that is done. Nobody uses them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`], [`Error::Driver`].
+    pub fn fill_zero(&self, rank: u32) -> Result<(), Error> {
+        let host = self.host(rank)?.words();
+        host.iter().for_each(|word| word.store(0, Ordering::Release));
+        match &self.device[rank as usize] {
+            Heap::Device(buffer) => buffer.fill(0)?,
+            Heap::Host(buffer) => {
+                buffer.words().iter().for_each(|word| word.store(0, Ordering::Release));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes words `offset` bytes into a rank's device heap, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`], [`Error::OutOfBounds`], [`Error::Driver`].
+    pub fn write_words(&self, rank: u32, offset: u64, words: &[u32]) -> Result<(), Error> {
+        self.span(rank, offset, size_of_val(words) as u64)?;
+        match &self.device[rank as usize] {
+            Heap::Device(buffer) => buffer.copy_from(offset, words)?,
+            Heap::Host(buffer) => {
+                let to = buffer.words().iter().skip(offset as usize / 4);
+                to.zip(words).for_each(|(to, word)| to.store(*word, Ordering::Release));
+            }
+        }
+        Ok(())
     }
 
     /// `length` bytes of a rank's device heap.

@@ -4,11 +4,17 @@
 //! belongs to round n. A round is decided once, for all: either everybody gets the same answer, or
 //! everybody gets an error. So a rank that is late hears that the others have gone, and nobody is
 //! left alone in the middle of something.
+//!
+//! Besides, ranks assemble: some of them to have a meeting place of their own, all of them to begin
+//! anew.
+
+mod assembly;
 
 use crate::error::Error;
+use assembly::{Made, Purpose};
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A meeting place for a fixed number of ranks, each a thread or several of this process.
@@ -46,6 +52,15 @@ struct State {
     abandoned: Vec<Option<String>>,
     /// Waits in progress, by rank.
     waiting: Vec<u32>,
+    /// How often all has been forgotten: rounds of before are over.
+    generation: u64,
+    /// Numbers given out so far, by rank.
+    numbers: Vec<u64>,
+    /// What each rank has come for, and what came of it.
+    assembling: Vec<Option<Purpose>>,
+    assembled: Vec<Option<Result<Made, Error>>>,
+    /// Meeting places of some of the ranks, and who meets there.
+    groups: Vec<(Vec<u32>, Weak<Rendezvous>)>,
 }
 
 /// The rounds of one key.
@@ -111,6 +126,11 @@ impl Rendezvous {
             shared: HashMap::new(),
             abandoned: vec![None; world as usize],
             waiting: vec![0; world as usize],
+            generation: 0,
+            numbers: vec![0; world as usize],
+            assembling: vec![None; world as usize],
+            assembled: vec![None; world as usize],
+            groups: Vec::new(),
         };
         Rendezvous { world, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -126,7 +146,7 @@ impl Rendezvous {
     ///
     /// [`Error::RankMissing`] when some rank has not come within `limit` of this rank's call or of
     /// another's; [`Error::RankLate`] when the others have given up on this rank;
-    /// [`Error::RankAbandoned`]; [`Error::NoSuchRank`].
+    /// [`Error::RankAbandoned`]; [`Error::RankRecovers`]; [`Error::NoSuchRank`].
     pub fn all_gather(
         &self,
         rank: u32,
@@ -144,9 +164,14 @@ impl Rendezvous {
             gather.finish_if_complete();
             self.changed.notify_all();
         }
+        let generation = state.generation;
         let answer = loop {
+            if state.generation != generation {
+                return Err(Error::RankRecovers { rank });
+            }
             let missing = state.gather(key, round, self.world).missing();
             let gone = state.first_abandoned(&missing);
+            let gone = gone.or_else(|| state.first_recovering(&missing));
             let elsewhere = state.elsewhere(&missing);
             let gather = state.gather(key, round, self.world);
             if let Some(outcome) = &gather.outcome {
@@ -219,6 +244,8 @@ impl Rendezvous {
         let mut state = self.enter(rank)?;
         let meeting = state.shared.entry(key).or_insert_with(|| Meeting::new(self.world));
         let round = meeting.enter(rank);
+        let generation = state.generation;
+        let meeting = state.shared.entry(key).or_insert_with(|| Meeting::new(self.world));
         if !meeting.rounds.contains_key(&round) {
             meeting.round(round, || Shared::Building(rank));
             drop(state);
@@ -227,6 +254,9 @@ impl Rendezvous {
             state = self.lock();
         }
         let answer = loop {
+            if state.generation != generation {
+                return Err(Error::RankRecovers { rank });
+            }
             let failure = match state.shared(key, round) {
                 None => Error::Shared { reason: "it has been dropped".into() },
                 Some(Shared::Built(built)) => break built.clone(),
@@ -257,9 +287,30 @@ impl Rendezvous {
     /// [`Error::NoSuchRank`].
     pub fn abandon(&self, rank: u32, reason: impl Into<String>) -> Result<(), Error> {
         self.require_rank(rank)?;
-        self.lock().abandoned[rank as usize].get_or_insert(reason.into());
+        let reason = reason.into();
+        let mut state = self.lock();
+        state.abandoned[rank as usize].get_or_insert_with(|| reason.clone());
+        for (members, group) in &state.groups {
+            let index = members.iter().position(|&member| member == rank);
+            if let (Some(index), Some(group)) = (index, group.upgrade()) {
+                group.abandon(index as u32, &*reason)?;
+            }
+        }
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// How often `rank` has called this: the same number on every rank that makes the same calls.
+    /// [`Rendezvous::recover`] makes ranks alike again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`].
+    pub fn next_number(&self, rank: u32) -> Result<u64, Error> {
+        self.require_rank(rank)?;
+        let number = &mut self.lock().numbers[rank as usize];
+        *number += 1;
+        Ok(*number - 1)
     }
 
     /// The state, for a rank that exists and has not given up.

@@ -245,3 +245,108 @@ fn ranks_that_want_different_types_are_told_so() {
     let error = place.get_or_create(1, 8, LONG, || Ok("text")).unwrap_err();
     assert!(error.to_string().contains("rank 1 wants it to be of another type"));
 }
+
+#[test]
+fn groups_meet_apart_from_each_other() {
+    let place = Rendezvous::new(8);
+    let found = ranks(8, |rank| {
+        // Four pairs, then both halves; nobody meets anybody else.
+        let pair = place.group(rank, &[rank & 6, rank | 1], LONG).unwrap();
+        let first = rank / 4 * 4;
+        let half: Vec<u32> = (first..first + 4).collect();
+        let half = place.group(rank, &half, LONG).unwrap();
+        assert_eq!((pair.world(), half.world()), (2, 4));
+        let said = |place: &Rendezvous, index| {
+            place.all_gather(index, 7, vec![rank as u8], LONG).unwrap().concat()
+        };
+        (said(&pair, rank % 2), said(&half, rank % 4))
+    });
+    for (rank, (pair, half)) in (0u8..).zip(found) {
+        assert_eq!(pair, [rank & 6, rank | 1]);
+        assert_eq!(half, (rank / 4 * 4..rank / 4 * 4 + 4).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn groups_that_are_none_are_refused() {
+    let place = Rendezvous::new(3);
+    let group = |members: &[u32]| place.group(0, members, SHORT).map(drop);
+    let members = vec![1, 2];
+    assert_eq!(group(&[1, 2]), Err(Error::NotInGroup { rank: 0, members }));
+    let members = vec![0, 1, 0];
+    assert_eq!(group(&[0, 1, 0]), Err(Error::TwiceInGroup { rank: 0, members }));
+    assert_eq!(group(&[0, 3]), Err(Error::NoSuchRank { rank: 3, world: 3 }));
+    assert_eq!(group(&[]), Err(Error::NotInGroup { rank: 0, members: Vec::new() }));
+    let missing = Error::RankMissing { missing: vec![2], elsewhere: Vec::new(), waited: SHORT };
+    assert_eq!(group(&[0, 2]), Err(missing));
+    assert_eq!(group(&[0]), Ok(()));
+}
+
+#[test]
+fn members_that_name_other_members_are_told_at_once() {
+    let place = Rendezvous::new(3);
+    let start = Instant::now();
+    let found = ranks(2, |rank| {
+        let members: &[u32] = if rank == 0 { &[0, 1] } else { &[1, 0] };
+        place.group(rank, members, LONG).map(drop)
+    });
+    assert!(start.elapsed() < LONG / 2);
+    let [ours, theirs] = [vec![0, 1], vec![1, 0]];
+    let differ = |rank, ours, other, theirs| Err(Error::GroupsDiffer { rank, ours, other, theirs });
+    assert_eq!(found[0], differ(0, ours.clone(), 1, theirs.clone()));
+    assert_eq!(found[1], differ(1, theirs, 0, ours));
+    // Nothing is left of it.
+    let both = ranks(2, |rank| place.group(rank, &[0, 1], LONG).map(|group| group.world()));
+    assert_eq!(both, [Ok(2), Ok(2)]);
+}
+
+#[test]
+fn a_rank_that_leaves_leaves_its_groups() {
+    let place = Rendezvous::new(3);
+    let groups = ranks(2, |rank| place.group(rank + 1, &[2, 1], LONG).unwrap());
+    place.abandon(2, "it has left").unwrap();
+    let error = groups[0].all_gather(1, 1, Vec::new(), LONG).unwrap_err();
+    assert_eq!(error, Error::RankAbandoned { rank: 0, reason: "it has left".into() });
+}
+
+#[test]
+fn ranks_that_recover_meet_again_whatever_they_missed() {
+    let place = Rendezvous::new(3);
+    for _ in 0..3 {
+        // Rank 2 misses a meeting and the first attempt to recover.
+        let missed = ranks(2, |rank| {
+            place.next_number(rank).unwrap();
+            let met = place.all_gather(rank, 5, Vec::new(), SHORT).map(drop);
+            (met, place.recover(rank, SHORT))
+        });
+        for (met, recovered) in missed {
+            assert!(matches!(met, Err(Error::RankMissing { .. })), "{met:?}");
+            assert!(matches!(recovered, Err(Error::RankMissing { .. })), "{recovered:?}");
+        }
+        let numbers = ranks(3, |rank| {
+            place.recover(rank, LONG).unwrap();
+            let all = place.all_gather(rank, 5, vec![rank as u8], LONG).unwrap();
+            assert_eq!(all.concat(), [0, 1, 2]);
+            place.next_number(rank).unwrap()
+        });
+        assert!(numbers.iter().all(|&number| number == numbers[0]), "{numbers:?}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_rank_that_recovers_is_told_at_once() {
+    let place = Rendezvous::new(2);
+    let start = Instant::now();
+    let found = ranks(2, |rank| match rank {
+        0 => place.all_gather(0, 5, Vec::new(), LONG).map(drop),
+        _ => place.recover(1, SHORT),
+    });
+    assert!(start.elapsed() < LONG / 2);
+    assert_eq!(found[0], Err(Error::RankRecovers { rank: 1 }));
+    assert!(matches!(found[1], Err(Error::RankMissing { .. })));
+    let found = ranks(2, |rank| match rank {
+        0 => place.group(0, &[0, 1], LONG).map(drop),
+        _ => place.recover(1, SHORT),
+    });
+    assert_eq!(found[0], Err(Error::RankRecovers { rank: 1 }));
+}

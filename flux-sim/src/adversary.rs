@@ -12,6 +12,7 @@
 use crate::error::{Actor, Error, Fault};
 use crate::memory::{Memory, RankArgs};
 use crate::signal::{raise, reached};
+use crate::stall::{self, Stall};
 use crate::worker::Worker;
 use crate::workspace::Workspace;
 use flux_ir::Span;
@@ -194,17 +195,20 @@ impl<'r> Play<'r, '_> {
             unreachable!("an agent that waits for nothing can go on")
         };
         let Actor { rank, agent, cta } = acting.actor;
-        Error::Stalled {
+        let next = acting.next.as_ref();
+        let stall = Stall {
             rank,
             agent: agent.into(),
             cta,
+            tile: next.and_then(|event| stall::tile(&event.tile)),
             signal: self.workspace.program().signals[signal].name.clone(),
             slot,
             seen,
             wanted: target as u32,
-            span: acting.next.as_ref().map_or(Span::UNKNOWN, |event| event.stmt.span),
+            span: next.map_or(Span::UNKNOWN, |event| event.stmt.span),
             waited: Duration::ZERO,
-        }
+        };
+        Error::Stalled(stall.into())
     }
 
     fn step(&mut self, index: usize) -> Result<(), Error> {

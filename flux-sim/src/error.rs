@@ -1,8 +1,8 @@
 //! What can go wrong when a Program runs on the host.
 
+use crate::stall::Stall;
 use flux_ir::order::OrderError;
 use flux_ir::{Element, Shape, Span};
-use std::time::Duration;
 
 /// Why a launch was refused, or ended without a result.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -141,41 +141,13 @@ pub enum Error {
         reason: String,
     },
     /// A wait was not answered within the limit.
-    #[error(
-        "rank {rank}: agent `{agent}`, CTA {cta}, waited {waited:.1?} at {span} for \
-         `{signal}[{slot}]` to reach {wanted}, it is at {seen}"
-    )]
-    Stalled {
-        /// The rank that waited.
-        rank: u32,
-        /// The agent that waited.
-        agent: String,
-        /// The CTA that waited; 0 for a copy engine.
-        cta: u32,
-        /// The signal array.
-        signal: String,
-        /// Which signal of it.
-        slot: u32,
-        /// The value last seen.
-        seen: u32,
-        /// The value wanted.
-        wanted: u32,
-        /// The wait in the user's source.
-        span: Span,
-        /// How long it waited.
-        waited: Duration,
-    },
+    #[error(transparent)]
+    Stalled(Box<Stall>),
     /// A wait was given up because another one had failed.
-    #[error("rank {rank}: agent `{agent}`, CTA {cta}, gave up its wait at {span}: {first}")]
+    #[error("{stall}; it gave up as {first}")]
     Abandoned {
-        /// The rank that waited.
-        rank: u32,
-        /// The agent that waited.
-        agent: String,
-        /// The CTA that waited; 0 for a copy engine.
-        cta: u32,
-        /// The wait in the user's source.
-        span: Span,
+        /// The wait.
+        stall: Box<Stall>,
         /// What failed first.
         first: Box<Error>,
     },

@@ -3,19 +3,20 @@
 use crate::error::{Actor, Error, Fault};
 use crate::memory::{Memory, RankArgs};
 use crate::signal::{Waited, raise, wait};
+use crate::stall::{self, Stall};
 use crate::worker::Worker;
 use crate::workspace::{Workspace, lock};
 use flux_ir::Span;
 use flux_ir::arena::Handle;
 use flux_ir::check::Verified;
-use flux_ir::eval::{Action, AgentRun, Launch, RankView};
+use flux_ir::eval::{Action, AgentRun, Launch, RankView, TileRange};
 use flux_ir::program::{AgentId, Engine, SignalId};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs the agents of `rank` for launch number `epoch` and returns when all have finished: a
 /// thread for each CTA, and one for each copy engine. `launch` has been checked by the caller
@@ -27,7 +28,8 @@ use std::time::Duration;
 /// # Errors
 /// Arguments that do not fit leave the workspace as it was. Whatever goes wrong later, such as
 /// [`Error::Stalled`] where a peer never comes, loses the workspace: peers that wait end with
-/// [`Error::Abandoned`], and further launches are refused with [`Error::Lost`].
+/// [`Error::Abandoned`], and further launches are refused with [`Error::Lost`] until
+/// [`Workspace::restart`].
 pub fn launch_rank(
     verified: &Verified,
     launch: Launch,
@@ -58,7 +60,10 @@ pub fn launch_rank(
             workspace.complete(rank);
             Ok(())
         }
-        Ok(Some(error)) => Err(error),
+        Ok(Some(error)) => {
+            workspace.leave(rank);
+            Err(error)
+        }
         Err(poisoned) => poisoned.into_inner().map_or(Ok(()), Err),
     }
 }
@@ -142,7 +147,7 @@ impl<'r, 'a> Run<'r, 'a> {
             let done = match &event.action {
                 Action::Wait { signal, slots, target, scope: _ } => {
                     for slot in slots.clone() {
-                        self.wait(actor, span, *signal, slot, *target)?;
+                        self.wait(actor, (span, &event.tile), *signal, slot, *target)?;
                     }
                     Ok(())
                 }
@@ -171,7 +176,7 @@ impl<'r, 'a> Run<'r, 'a> {
     fn wait(
         &self,
         actor: Actor<'_>,
-        span: Span,
+        (span, tile): (Span, &TileRange),
         signal: SignalId,
         slot: u32,
         target: i64,
@@ -181,26 +186,29 @@ impl<'r, 'a> Run<'r, 'a> {
             return Err(self.fail(actor.error(span, fault)));
         };
         let give_up = || self.failed.load(Ordering::Acquire) || self.workspace.has_failed();
-        let (rank, cta) = (actor.rank, actor.cta);
+        let begun = Instant::now();
+        let stall = |seen, waited| Stall {
+            rank: actor.rank,
+            agent: actor.agent.into(),
+            cta: actor.cta,
+            tile: stall::tile(tile),
+            signal: self.view.program.signals[signal].name.clone(),
+            slot,
+            seen,
+            wanted: target as u32,
+            span,
+            waited,
+        };
         match wait(word, target, self.limit, give_up) {
             Waited::Reached => Ok(()),
-            Waited::TimedOut { seen, after } => Err(self.fail(Error::Stalled {
-                rank,
-                agent: actor.agent.into(),
-                cta,
-                signal: self.view.program.signals[signal].name.clone(),
-                slot,
-                seen,
-                wanted: target as u32,
-                span,
-                waited: after,
-            })),
+            Waited::TimedOut { seen, after } => {
+                Err(self.fail(Error::Stalled(stall(seen, after).into())))
+            }
             Waited::GivenUp => {
                 // The own rank's failure has been told already.
                 if let Some(first) = self.workspace.failure() {
-                    let agent = actor.agent.into();
-                    let first = Box::new(first);
-                    self.fail(Error::Abandoned { rank, agent, cta, span, first });
+                    let stall = stall(word.load(Ordering::Acquire), begun.elapsed());
+                    self.fail(Error::Abandoned { stall: stall.into(), first: first.into() });
                 }
                 Err(Stopped)
             }

@@ -29,8 +29,10 @@ pub mod mutants;
 mod product;
 mod sheet;
 mod signal;
+mod stall;
 mod tensor;
 pub mod time;
+mod totals;
 mod worker;
 mod workspace;
 
@@ -38,5 +40,7 @@ pub use error::Error;
 pub use launch::launch_rank;
 pub use memory::RankArgs;
 pub use product::baseline_product;
+pub use stall::{GivenUp, Stall, TileRanges, stalled_at};
 pub use tensor::{Input, Output};
+pub use totals::Totals;
 pub use workspace::{DEFAULT_LIMIT_BYTES, Workspace};

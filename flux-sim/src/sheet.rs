@@ -7,7 +7,7 @@
 use crate::tensor::{Cell, Input, Output, Values};
 use flux_ir::Element;
 use std::ops::Range;
-use std::sync::RwLock;
+use std::sync::{PoisonError, RwLock};
 
 /// Bytes of bookkeeping for each cell: the lock, the slice, the allocator's header.
 pub(crate) const CELL_OVERHEAD: u64 = size_of::<RwLock<Values>>() as u64 + 16;
@@ -34,6 +34,16 @@ impl Sheet<Values> {
     pub(crate) fn zeroed(element: Element, rows: usize, cols: usize, band: usize) -> Self {
         let row = || bands(cols, band).map(|len| RwLock::new(Values::zeroed(element, len)));
         Sheet { cols, band, cells: (0..rows).flat_map(|_| row()).collect() }
+    }
+}
+
+impl Sheet<Values> {
+    /// Zeros everywhere. Nobody else holds a cell; what a panic left behind is overwritten.
+    pub(crate) fn zero(&self) {
+        for cell in &self.cells {
+            cell.clear_poison();
+            cell.write().unwrap_or_else(PoisonError::into_inner).zero();
+        }
     }
 }
 

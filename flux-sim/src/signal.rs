@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Whether a wait for `target` ends when the signal is at `seen`. Counters wrap, so they are
-/// compared by the sign of their difference.
+/// compared by the sign of their difference: a negative target is one of launches before the
+/// first, or before the wrap.
 pub(crate) const fn reached(seen: u32, target: i64) -> bool {
-    target <= 0 || seen.wrapping_sub(target as u32).cast_signed() >= 0
+    seen.wrapping_sub(target as u32).cast_signed() >= 0
 }
 
 /// Raises a signal (release).
@@ -87,6 +88,7 @@ mod tests {
         assert!(!reached(u32::MAX - 1, last) && reached(u32::MAX, last));
         assert!(!reached(u32::MAX, last + 9) && reached(8, last + 9), "the sum wrapped to 8");
         assert!(!reached(u32::MAX, last + 1) && reached(0, last + 1));
+        assert!(!reached(u32::MAX - 1, -1) && reached(u32::MAX, -1), "two launches before the 1st");
     }
 
     #[test]

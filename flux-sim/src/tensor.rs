@@ -195,6 +195,14 @@ impl Values {
             Element::F32 => Values::F32(vec![0.0; len].into()),
         }
     }
+
+    pub(crate) fn zero(&mut self) {
+        match self {
+            Values::Bf16(data) => data.fill(bf16::ZERO),
+            Values::F16(data) => data.fill(f16::ZERO),
+            Values::F32(data) => data.fill(0.0),
+        }
+    }
 }
 
 impl Cell for Values {

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::sheet::{CELL_OVERHEAD, Sheet};
 use crate::tensor::Values;
+use crate::totals::Totals;
 use flux_ir::arena::Handle;
 use flux_ir::check::Verified;
 use flux_ir::eval::{Extent, Launch, RankView};
@@ -170,6 +171,50 @@ impl Workspace {
             let mut progress = lock(&memory.progress);
             progress.completed = progress.completed.wrapping_add(1);
             progress.running = false;
+        }
+    }
+
+    /// Makes the workspace what it is when every rank has completed so many launches, whatever failed
+    /// before: a lost one can be used again.
+    ///
+    /// # Errors
+    /// [`Error::Running`] where a rank has not left its launch.
+    pub fn restart(&self, launches: u32) -> Result<(), Error> {
+        let totals = Totals::after(&self.program, self.launch, launches)?;
+        let ranks = (0..).zip(&self.ranks);
+        for (rank, memory) in ranks.clone() {
+            let progress = lock(&memory.progress);
+            if progress.running {
+                return Err(Error::Running { rank, epoch: progress.completed.wrapping_add(1) });
+            }
+        }
+        for (rank, memory) in ranks {
+            memory.symmetric.iter().flatten().for_each(Sheet::zero);
+            for (index, array) in memory.signals.iter().enumerate() {
+                for (word, value) in array.iter().zip(totals.of(rank, index)) {
+                    word.store(*value, Ordering::Release);
+                }
+            }
+            lock(&memory.progress).completed = launches;
+        }
+        *lock(&self.first_failure) = None;
+        self.failed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// What every signal is at.
+    pub fn totals(&self) -> Totals {
+        let words =
+            |array: &[AtomicU32]| array.iter().map(|word| word.load(Ordering::Acquire)).collect();
+        let arrays =
+            |memory: &RankMemory| memory.signals.iter().map(|array| words(array)).collect();
+        Totals::of_words(self.ranks.iter().map(arrays).collect())
+    }
+
+    /// Notes that `rank` has left a launch that failed.
+    pub(crate) fn leave(&self, rank: u32) {
+        if let Ok(memory) = self.rank(rank) {
+            lock(&memory.progress).running = false;
         }
     }
 

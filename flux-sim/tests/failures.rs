@@ -4,7 +4,7 @@ mod common;
 
 use common::{Case, Form, Tensor, Tensors, problem};
 use flux_ir::{Element, Schedule, Shape};
-use flux_sim::{Error, Input, RankArgs, Workspace, launch_rank};
+use flux_sim::{Error, Input, RankArgs, Stall, Workspace, launch_rank};
 use std::time::{Duration, Instant};
 
 const SHAPE: Shape = Shape { m: 20, n: 12, k: 6 };
@@ -26,11 +26,13 @@ fn a_rank_that_never_comes_is_a_stall_that_names_the_signal() {
         let start = Instant::now();
         let error = case.rank(0, 1, &mut tensors[0], limit).expect_err("rank 1 is missing");
         assert!(start.elapsed() < limit + Duration::from_secs(1), "{:?}", start.elapsed());
-        let Error::Stalled { rank: 0, signal, seen: 0, span, waited, .. } = &error else {
-            panic!("expected a stall of rank 0, found {error:?}")
-        };
+        let Error::Stalled(stall) = &error else { panic!("expected a stall, found {error:?}") };
+        let Stall { rank, agent, tile, signal, seen, span, waited, .. } = &**stall;
+        assert_eq!((*rank, agent.as_str(), *seen), (0, "gemm", 0));
         assert!(signal.contains(array), "{signal}");
         assert!(span.is_known() && *waited >= limit, "{error}");
+        let [rows, cols] = tile.as_ref().expect("it was at a tile");
+        assert!(rows.end <= SHAPE.m && cols.end <= SHAPE.n && !cols.is_empty(), "{tile:?}");
         let text = error.to_string();
         assert!(text.starts_with("rank 0: agent `gemm`, CTA "), "{text}");
 
@@ -51,9 +53,11 @@ fn peers_of_a_stalled_rank_end_early_and_name_it() {
     });
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     let stalled = hasty.expect_err("rank 2 is missing");
-    assert!(matches!(stalled, Error::Stalled { rank: 0, .. }), "{stalled:?}");
+    assert!(matches!(&stalled, Error::Stalled(stall) if stall.rank == 0), "{stalled:?}");
     match patient.expect_err("rank 2 is missing") {
-        Error::Abandoned { rank: 1, first, .. } => assert_eq!(*first, stalled),
+        Error::Abandoned { stall, first } => {
+            assert_eq!((stall.rank, stall.seen, *first), (1, 0, stalled));
+        }
         other => panic!("expected rank 1 to give up, found {other:?}"),
     }
 }

@@ -1,6 +1,6 @@
 //! From tensors to what a kernel takes: tensor maps and words, in the order of its ABI.
 
-use super::instance::{GpuInstance, STATE_STRIDE};
+use super::instance::{GpuInstance, STATE_STRIDE, State};
 use super::record::Record;
 use super::workspace::SymmetricBuffer;
 use crate::error::Error;
@@ -36,7 +36,8 @@ impl GpuInstance {
         tensors
             .enumerate()
             .filter_map(|(index, tensor)| {
-                let Data::Device(buffer) = &tensor.data else { return None };
+                let (Data::Device(found) | Data::Target(found)) = &tensor.data else { return None };
+                let buffer = found.buffer();
                 let (rows, cols) = (tensor.rows as u64, tensor.cols as u64);
                 let pitch_bytes = cols * u64::from(tensor.element.bytes());
                 let buffer_id = BufferId::new(index);
@@ -150,7 +151,7 @@ impl GpuInstance {
         let symmetric = |id: BufferId| self.workspace.buffer(id);
         let heaps = &self.workspace.heaps;
         let heap = heaps.device(self.rank).map_or(0, |heap| heap.address());
-        let state = |index: u64| self.state.address() + index * STATE_STRIDE;
+        let state = |word: State| self.state.address() + word as u64 * STATE_STRIDE;
         let word = |word: &Word| match *word {
             Word::Address(id) => match symmetric(id) {
                 Some(buffer) => heap + buffer.offset,
@@ -173,12 +174,12 @@ impl GpuInstance {
             Word::Definition(var) => self.definitions[var.index()] as u32 as u64,
             Word::Table(id) => self.tables[id.index()].address(),
             Word::Scalar(index) => scalars.get(index as usize).map_or(0, |s| s.to_bits().into()),
-            Word::Epoch => state(0),
+            Word::Epoch => state(State::Epoch),
             Word::Parts => self.sharing.as_ref().map_or(0, |sharing| sharing.parts.address()),
             Word::Items => self.sharing.as_ref().map_or(0, |sharing| sharing.items.address()),
             Word::ItemsOfCta => self.sharing.as_ref().map_or(0, |sharing| sharing.items_of_cta),
-            Word::Retired => state(1),
-            Word::Abort => state(2),
+            Word::Retired => state(State::Retired),
+            Word::Abort => state(State::Abort),
             Word::Report => self.watch.address(),
             Word::LimitNs => limit_ns(self.watch.limit),
             Word::Record => self.record.as_ref().map_or(0, Record::address),

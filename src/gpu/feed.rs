@@ -194,7 +194,10 @@ impl GpuInstance {
     /// it should be, and whoever takes it is told so.
     pub(super) fn release(&self, rescue: &Stream) -> Result<(), Error> {
         self.release_peers(rescue)?;
-        let Some(program) = &self.waiting else { return Ok(()) };
+        if !self.waiting {
+            return Ok(());
+        }
+        let program = &self.program;
         // Told first: what is sent wrongly arrives later.
         self.workspace.abandon(self.rank, self.unsettled());
         let epoch = self.launched();

@@ -9,14 +9,18 @@ use super::watch::Watch;
 use super::workspace::GpuWorkspace;
 use super::{Copier, Gpu, Passive};
 use crate::error::Error;
+use crate::session::{Members, Session};
 use crate::source::{Member, Source, rejected_order};
-use crate::tensor::Arg;
+use crate::tensor::{Arg, Data, TensorArg};
 use flux_ir::Balance;
 use flux_ir::abi::{self, Abi};
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferKind, Engine, Program, SignalId};
 use flux_ir::stream;
-use flux_runtime::{Device, DeviceBuffer, Event, Function, Residency, Stream, TensorMap, Timing};
+use flux_runtime::{
+    Device, DeviceBuffer, Event, Function, Residency, StallReport, Stream, TensorMap, Timing,
+};
+use flux_sim::{GivenUp, TileRanges};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -25,7 +29,11 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct GpuInstance {
     pub(super) launch: Launch,
+    /// Among the members.
     pub(super) rank: u32,
+    pub(super) members: Members,
+    pub(super) session: Arc<Session>,
+    pub(super) program: Program,
     pub(super) workspace: Arc<GpuWorkspace>,
     function: Function,
     /// Of the grid, and of each of its CTAs.
@@ -40,7 +48,7 @@ pub(crate) struct GpuInstance {
     pub(super) state: DeviceBuffer,
     /// Where CTAs share tiles.
     pub(super) sharing: Option<Sharing>,
-    pub(super) watch: Arc<Watch>,
+    pub(super) watch: Watch,
     /// Launches so far, and those of them that are known to have ended well.
     epoch: AtomicU32,
     settled: AtomicU32,
@@ -52,12 +60,21 @@ pub(crate) struct GpuInstance {
     join: Event,
     /// How many copy engines work for this kernel at once.
     copiers: usize,
-    /// Where streams wait for CTAs: by it they are let go when a launch gives up.
-    pub(super) waiting: Option<Program>,
+    /// Whether streams wait for CTAs: they are let go when a launch gives up.
+    pub(super) waiting: bool,
     /// What passive peers send.
     inbound: Option<Inbound>,
     /// Where an instrumented kernel writes.
     pub(super) record: Option<Record>,
+}
+
+/// A word of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum State {
+    Epoch = 0,
+    Retired = 1,
+    Abort = 2,
 }
 
 /// Bytes between the state words, so that they share no cache line.
@@ -90,8 +107,7 @@ impl Gpu {
             Balance::Tiles => None,
             Balance::StreamK | Balance::Pairs => Some(Sharing::new(device, &view, &abi)?),
         };
-        let watch = Arc::new(Watch::new(device, source, program, rank, limit)?);
-        self.lane(rank).watches().push(Arc::clone(&watch));
+        let watch = Watch::new(device, source, program, rank, limit)?;
         let beside = engines(program, When::WithGrid).count();
         if beside > self.lane(rank).copiers.len() {
             // What a lane with fewer streams was refused.
@@ -107,6 +123,9 @@ impl Gpu {
         let instance = Arc::new(GpuInstance {
             launch,
             rank,
+            members: self.members.clone(),
+            session: Arc::clone(&self.session),
+            program: program.clone(),
             workspace,
             function,
             ctas,
@@ -128,7 +147,7 @@ impl Gpu {
                 true => beside.max(1),
                 false => 0,
             },
-            waiting: engines(program, When::WithGrid).next().map(|_| program.clone()),
+            waiting: engines(program, When::WithGrid).next().is_some(),
             inbound,
             record: image.recorded.then(|| Record::new(device, &view)).transpose()?,
         });
@@ -206,7 +225,7 @@ impl GpuInstance {
         member: &Member,
         args: &[Arg<'_>],
     ) -> Result<(), Error> {
-        if let Some(stall) = self.watch.take_stall() {
+        if let Some(stall) = self.take_stall() {
             return Err(stall);
         }
         if self.watch.is_poisoned() {
@@ -220,6 +239,13 @@ impl GpuInstance {
         let words = self.words(&loaded, args);
         // The kernel counts its launches itself; the host counts along for the copies it feeds.
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let _enqueuing = gpu.enqueuing();
+        let number = gpu.count_launch(self.rank);
+        for arg in args {
+            if let Arg::Tensor(TensorArg { data: Data::Target(target), .. }) = arg {
+                target.mark(number);
+            }
+        }
         let launched = self.enqueue(gpu, source, member, epoch, (&given, &maps, &words));
         if launched.is_err() {
             self.watch.poison();
@@ -247,6 +273,27 @@ impl GpuInstance {
         self.settled.load(Ordering::Relaxed).wrapping_add(1)
     }
 
+    /// As if it had been launched so many times.
+    pub(super) fn reset(&self, launches: u32) {
+        self.epoch.store(launches, Ordering::Relaxed);
+        self.settled.store(launches, Ordering::Relaxed);
+        self.watch.clear();
+    }
+
+    /// The stall, the first time it is asked for.
+    pub(super) fn take_stall(&self) -> Option<Error> {
+        self.watch.take_stall(|report| self.stalled_tile(report))
+    }
+
+    /// The role that left this report, and its tile.
+    fn stalled_tile(&self, report: &StallReport) -> (String, Option<TileRanges>) {
+        let StallReport { signal, slot, wanted, line, column, .. } = *report;
+        // What the Program calls a CTA is a cluster of so many.
+        let cta = report.cta / self.program.split_k;
+        let wait = GivenUp { cta, signal, slot, wanted, at: (line, column) };
+        flux_sim::stalled_at(&self.program, self.launch, self.rank, self.launched(), wait)
+    }
+
     /// That a peer gave up a launch of this rank's as well, the first time it is asked for.
     pub(super) fn take_abandoned(&self) -> Option<Error> {
         let (peer, epoch) = self.workspace.abandoned()?;
@@ -269,7 +316,7 @@ impl GpuInstance {
 
     /// Whether a launch has given up.
     pub(super) fn has_stalled(&self) -> bool {
-        self.watch.stall().is_some()
+        self.watch.is_stalled()
     }
 
     /// Enqueues launch `epoch`, given its tensors where they lie, its tensor maps and its words.
@@ -345,7 +392,7 @@ impl GpuInstance {
 
     /// Whether a peer has raised a signal of this rank's, on the host.
     pub(super) fn has_come(&self, signal: SignalId, slot: u32, target: i64) -> Result<bool, Error> {
-        let Ok(wanted) = u32::try_from(target) else { return Ok(true) };
+        let wanted = target as u32;
         let index = self.workspace.signal(signal) / 4 + u64::from(slot);
         let words = self.workspace.heaps.host(self.rank)?.words();
         let seen = words.get(index as usize).map(|word| word.load(Ordering::Acquire));
@@ -360,14 +407,14 @@ impl GpuInstance {
         slot: u32,
         target: i64,
     ) -> Result<(), Error> {
-        let Ok(wanted) = u32::try_from(target) else { return Ok(()) };
+        let wanted = target as u32;
         let index = self.workspace.signal(signal) / 4 + u64::from(slot);
-        let stop = || self.watch.stall().is_some();
+        let stop = || self.watch.is_stalled();
         let host = self.workspace.heaps.host(self.rank)?;
         match host.wait_at_least(index, wanted, self.watch.limit, stop) {
             Ok(_) => Ok(()),
             Err(flux_runtime::Error::WordTimeout { seen, .. }) => {
-                Err(self.watch.take_stall().unwrap_or(Error::PeerBehind {
+                Err(self.take_stall().unwrap_or(Error::PeerBehind {
                     rank: self.rank,
                     kernel: source.definition.name.into(),
                     peer: slot,

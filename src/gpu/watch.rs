@@ -5,6 +5,7 @@ use crate::source::Source;
 use flux_ir::abi::SHARED_SUMS;
 use flux_ir::program::Program;
 use flux_runtime::{Device, HostBuffer, StallReport};
+use flux_sim::TileRanges;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ pub(crate) struct Watch {
     taken: AtomicBool,
     rank: u32,
     pub(super) kernel: String,
-    file: String,
+    file: &'static str,
     signals: Vec<String>,
     pub(super) limit: Duration,
 }
@@ -35,27 +36,41 @@ impl Watch {
             taken: AtomicBool::new(false),
             rank,
             kernel: source.definition.name.into(),
-            file: source.definition.file.into(),
+            file: source.definition.file,
             signals: program.signals.values().map(|signal| signal.name.clone()).collect(),
             limit,
         })
     }
 
-    /// The stall, if there was one.
-    pub(super) fn stall(&self) -> Option<Error> {
+    /// Whether a launch has given up.
+    pub(super) fn is_stalled(&self) -> bool {
+        StallReport::read(self.report.words()).is_some()
+    }
+
+    /// The stall, the first time it is asked for; `place` finds the role and the tile.
+    pub(super) fn take_stall(
+        &self,
+        place: impl FnOnce(&StallReport) -> (String, Option<TileRanges>),
+    ) -> Option<Error> {
         let report = StallReport::read(self.report.words())?;
-        let signal = match report.signal {
+        if self.taken.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let signal: String = match report.signal {
             SHARED_SUMS => "shared_sums".into(),
             index => self.signals.get(index as usize).cloned().unwrap_or(format!("#{index}")),
         };
+        let (role, tile) = place(&report);
         Some(Error::Stalled {
             rank: self.rank,
             kernel: self.kernel.clone(),
             cta: report.cta,
-            file: self.file.clone(),
+            role: role.into(),
+            tile: tile.map(Box::new),
+            file: self.file,
             line: report.line,
             column: report.column,
-            signal,
+            signal: signal.into(),
             slot: report.slot,
             seen: report.seen,
             wanted: report.wanted,
@@ -63,10 +78,10 @@ impl Watch {
         })
     }
 
-    /// The stall, the first time it is asked for.
-    pub(super) fn take_stall(&self) -> Option<Error> {
-        let stall = self.stall()?;
-        (!self.taken.swap(true, Ordering::Relaxed)).then_some(stall)
+    /// Forgets what failed.
+    pub(super) fn clear(&self) {
+        StallReport::clear(self.report.words());
+        self.taken.store(false, Ordering::Relaxed);
     }
 
     /// The address of the report, for the kernel.

@@ -8,7 +8,7 @@ use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
 use flux_runtime::{HeapMemory, Heaps, Layout, Rows};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Symmetric buffers and signals of all ranks.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct GpuWorkspace {
     buffers: Vec<Option<SymmetricBuffer>>,
     signals: Vec<u64>,
     /// The rank and launch that gave up first of those whose copies were let go.
-    abandoned: OnceLock<(u32, u32)>,
+    abandoned: Mutex<Option<(u32, u32)>>,
 }
 
 /// Where a symmetric buffer lies in every rank's heap.
@@ -54,12 +54,21 @@ impl GpuWorkspace {
 
     /// Notes that `rank` gave up launch `epoch`, before anything it sent wrongly can arrive.
     pub(super) fn abandon(&self, rank: u32, epoch: u32) {
-        self.abandoned.get_or_init(|| (rank, epoch));
+        self.first_abandoned().get_or_insert((rank, epoch));
     }
 
     /// The rank and launch that gave up.
     pub(super) fn abandoned(&self) -> Option<(u32, u32)> {
-        self.abandoned.get().copied()
+        *self.first_abandoned()
+    }
+
+    /// Forgets who gave up: every rank begins anew.
+    pub(super) fn forget_abandoned(&self) {
+        *self.first_abandoned() = None;
+    }
+
+    fn first_abandoned(&self) -> MutexGuard<'_, Option<(u32, u32)>> {
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Offset of a signal array in the heap of its home, in bytes.
@@ -118,6 +127,6 @@ impl Gpu {
         };
         let ranks: Vec<_> = (0..launch.world).map(heap).collect();
         let heaps = Heaps::of(&ranks, device.bytes(), host.bytes().max(4))?;
-        Ok(GpuWorkspace { heaps, buffers, signals, abandoned: OnceLock::new() })
+        Ok(GpuWorkspace { heaps, buffers, signals, abandoned: Mutex::default() })
     }
 }

@@ -75,7 +75,7 @@ fn a_launch_without_its_peer_stalls_and_says_where() {
     let Error::Stalled { rank: 0, kernel, file, line, signal, seen, wanted, .. } = &stalled else {
         panic!("expected a stall of rank 0, found {stalled:?}");
     };
-    assert_eq!((kernel.as_str(), file.as_str()), ("gemm_rs", "src/kernels.rs"));
+    assert_eq!((kernel.as_str(), *file), ("gemm_rs", "src/kernels.rs"));
     assert!(signal.contains("landed") && *line > 0 && seen < wanted, "{stalled}");
     assert!(took < LIMIT + SLACK, "{took:?}");
     let says = again.to_string();
