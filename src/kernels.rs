@@ -231,17 +231,44 @@ mod shipped {
             c.store(tile, sum + bias.cols(tile) + residual.load(tile));
         }
     }
+
+    /// `C = all_gather(X)`: every rank gets all rows.
+    ///
+    /// Shapes: `x: [m/world, n]` (a row shard), `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, transport = put)]
+    pub fn all_gather(x: &Gathered<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            let rows = x.wait(tile.rows());
+            c.store(tile, rows.load(tile));
+        }
+    }
+
+    /// `C = reduce_scatter(X)`: each rank keeps its rows of the sum over ranks.
+    ///
+    /// Shapes: `x: [m, n]`, `c: [m/world, n]` (a row shard).
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2, transport = copy_engine)]
+    pub fn reduce_scatter(x: &Global<bf16>, c: &mut Scattered<bf16>) {
+        for tile in c.tiles() {
+            c.add(tile, x.load(tile));
+        }
+    }
 }
 
 pub use shipped::{
-    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, gemm_bf16, gemm_f16, gemm_nn_bf16, gemm_rs,
-    gemm_rs_bias_residual, gemm_tn_bf16,
+    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, all_gather, gemm_bf16, gemm_f16, gemm_nn_bf16,
+    gemm_rs, gemm_rs_bias_residual, gemm_tn_bf16, reduce_scatter,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 9] {
+pub fn all() -> [&'static Definition; 11] {
     [
         gemm_bf16::definition(),
         gemm_f16::definition(),
@@ -252,5 +279,7 @@ pub fn all() -> [&'static Definition; 9] {
         ag_gemm_swiglu::definition(),
         gemm_rs::definition(),
         gemm_rs_bias_residual::definition(),
+        all_gather::definition(),
+        reduce_scatter::definition(),
     ]
 }

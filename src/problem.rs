@@ -35,7 +35,9 @@ pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result
         None => sharded_rows(kernel, usage, ranks),
     };
     let known = |dim: Option<Seen>| dim.map_or(0, |seen| seen.value);
-    let (n, k) = (known(found.dims[1]), known(found.dims[2]));
+    let n = known(found.dims[1]);
+    // Without a product nothing is summed over: one step that nobody takes.
+    let k = if usage.multiplies() { known(found.dims[2]) } else { 1 };
     let shape = Shape { m: fit("m", m)?, n: fit("n", n)?, k: fit("k", k)? };
     check_shards(kernel, usage, ranks, shape.m)?;
     Ok(shape)

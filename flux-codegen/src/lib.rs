@@ -118,6 +118,7 @@ fn narrow(program: &Program) -> bool {
             | Op::Mainloop { .. }
             | Op::Store { .. }
             | Op::Sum { .. }
+            | Op::Load { .. }
             | Op::Copy { .. } => false,
         })
     }

@@ -47,6 +47,8 @@ pub(crate) struct Plan<'p> {
     /// Before the tile loop.
     pub(crate) prologue: &'p [Stmt],
     pub(crate) tiles: TileLoop<'p>,
+    /// The first row and column of the tile at hand.
+    pub(crate) origin: [Expr; 2],
     /// In the tile loop, before the mainloop or the loop over its slices.
     pub(crate) head: &'p [Stmt],
     pub(crate) slices: Option<SliceLoop<'p>>,
@@ -82,14 +84,15 @@ impl<'p> Plan<'p> {
         let agent = cta_agent(program)?;
         let (prologue, looped) =
             split(&agent.body, |op| matches!(op, Op::For { .. } if holds_mainloop(op)))
+                .or_else(|| split(&agent.body, |op| program.accumulators() == 0 && reads_row(op)))
                 .ok_or_else(|| {
                     Error::unsupported(
                         agent.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span),
                         format!(
-                            "agent `{}` has no loop with a mainloop directly inside",
+                            "agent `{}` has no loop over tiles with what is done once a tile directly inside",
                             agent.name
                         ),
-                        "write one `for` over the tiles with one `gemm` in its body",
+                        "write one `for` over the tiles with a row of the table, or one `gemm`, in its body",
                     )
                 })?;
         let (looped, rest) = looped.split_first().expect("a split begins with what was found");
@@ -103,7 +106,10 @@ impl<'p> Plan<'p> {
         let Op::For { var, from, to, step, body } = &looped.op else {
             unreachable!("only loops are looked for");
         };
-        let (head, main) = split(body, computes).expect("the loop holds a mainloop");
+        let tiles = TileLoop { var: *var, from, to, step };
+        let Some((head, main)) = split(body, computes) else {
+            return Plan::without_products(program, agent, prologue, tiles, body);
+        };
         let (main, tail) = main.split_first().expect("a split begins with what was found");
         if let Some(second) = find_mainloop(tail) {
             return Err(Error::unsupported(
@@ -132,7 +138,8 @@ impl<'p> Plan<'p> {
         Ok(Plan {
             abi: Abi::of(program),
             prologue,
-            tiles: TileLoop { var: *var, from, to, step },
+            tiles,
+            origin: [products[0].left().0.lo.clone(), products[0].right().0.lo.clone()],
             head,
             slices,
             products,
@@ -146,6 +153,44 @@ impl<'p> Plan<'p> {
             b_major,
             m_blocks,
             columns: program.tile.n / program.split_k.max(1),
+        })
+    }
+
+    /// Of a loop over tiles that multiplies nothing: all that is done once a tile is epilogue.
+    fn without_products(
+        program: &'p Program,
+        agent: &'p Agent,
+        prologue: &'p [Stmt],
+        tiles: TileLoop<'p>,
+        body: &'p [Stmt],
+    ) -> Result<Self, Error> {
+        let row = body.iter().find_map(|stmt| match &stmt.op {
+            Op::Row { vars, .. } => Some((vars, stmt.span)),
+            _ => None,
+        });
+        let ([m, n, ..], span) = row.expect("the loop reads a row of the table");
+        let names = |stmt: &Stmt| matches!(stmt.op, Op::Row { .. } | Op::Let { .. });
+        let (head, tail) = split_at(body, |stmt| !names(stmt));
+        let tile = program.tile;
+        let majors = [Major::K, Major::K];
+        Ok(Plan {
+            abi: Abi::of(program),
+            prologue,
+            tiles,
+            origin: [Expr::from(*m) * tile.m, Expr::from(*n) * tile.n],
+            head,
+            slices: None,
+            products: &[],
+            depth: Range::new(0i64, 0i64),
+            span,
+            tail,
+            exit: &agent.exit,
+            copies: copy_warps(program)?,
+            element: Element::Bf16,
+            a_major: majors[0],
+            b_major: majors[1],
+            m_blocks: tile_blocks(program, &[], majors, span)?,
+            columns: tile.n,
         })
     }
 
@@ -205,6 +250,12 @@ fn copy_warps(program: &Program) -> Result<&[Stmt], Error> {
     Ok(&agent.body)
 }
 
+/// What stands before the first statement that `found` accepts, and the rest; all where it accepts
+/// none.
+fn split_at(body: &[Stmt], found: impl Fn(&Stmt) -> bool) -> (&[Stmt], &[Stmt]) {
+    body.split_at(body.iter().position(found).unwrap_or(body.len()))
+}
+
 /// What stands before the first statement that `found` accepts, and the rest.
 fn split(body: &[Stmt], found: impl Fn(&Op) -> bool) -> Option<(&[Stmt], &[Stmt])> {
     body.iter().position(|stmt| found(&stmt.op)).map(|index| body.split_at(index))
@@ -213,6 +264,12 @@ fn split(body: &[Stmt], found: impl Fn(&Op) -> bool) -> Option<(&[Stmt], &[Stmt]
 /// Whether `op` is a loop with a mainloop, or a loop over slices of one, directly in its body.
 fn holds_mainloop(op: &Op) -> bool {
     matches!(op, Op::For { .. }) && op.body().iter().any(|stmt| computes(&stmt.op))
+}
+
+/// Whether `op` is a loop that reads a row of a table directly in its body.
+fn reads_row(op: &Op) -> bool {
+    let is_row = |stmt: &Stmt| matches!(stmt.op, Op::Row { .. });
+    matches!(op, Op::For { .. }) && op.body().iter().any(is_row)
 }
 
 /// Whether `op` is a mainloop or a loop with one directly in its body.

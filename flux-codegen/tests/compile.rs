@@ -3,7 +3,7 @@
 mod support;
 
 use flux_ir::{Balance, Cache, Consumers, Schedule, Transport};
-use support::kernels::{self, GATHER, PLAIN, SCATTER, SWIGLU};
+use support::kernels::{self, GATHER, GATHER_ALONE, PLAIN, SCATTER, SCATTER_ALONE, SWIGLU};
 
 /// The schedules that kernels are given by default.
 fn defaults(kernel: &str) -> Vec<Schedule> {
@@ -30,7 +30,11 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             put(&single.tile(64, 96, 64).stages(9)),
         ];
     }
-    if kernel == SCATTER {
+    if kernel == GATHER_ALONE {
+        let put = base.clone().tile(128, 64, 64).transport(Transport::Put);
+        return vec![base.clone(), base.stages(2), ping_pong, put];
+    }
+    if kernel == SCATTER || kernel == SCATTER_ALONE {
         let sent = |schedule: &Schedule| schedule.clone().transport(Transport::CopyEngine);
         return vec![
             base.clone(),
@@ -121,6 +125,9 @@ default_schedules_assemble_without_spills! {
     every_other_function_has_no_spills: FUNCTIONS;
     an_all_gather_has_no_spills: GATHER;
     a_reduce_scatter_has_no_spills: SCATTER;
+    an_all_gather_alone_has_no_spills: GATHER_ALONE;
+    a_reduce_scatter_alone_has_no_spills: SCATTER_ALONE;
+    what_an_epilogue_gathers_has_no_spills: GATHER_BESIDE;
 }
 
 #[test]

@@ -340,8 +340,9 @@ fn shared(program: &Program) -> SharedMap {
     let accumulators = program.accumulators().max(1);
     let element =
         products(program).first().map_or(2, |p| program.buffers[p.a.buffer].element.bytes());
-    let a_stage = tile.m * tile.k * element;
-    let b_stage = tile.n * tile.k * element * accumulators;
+    let operands = u32::from(!products(program).is_empty());
+    let a_stage = operands * tile.m * tile.k * element;
+    let b_stage = operands * tile.n * tile.k * element * accumulators;
     let a = 0;
     let b = a + a_stage * program.stages;
     let c = b + b_stage * program.stages;

@@ -14,11 +14,11 @@ use crate::arena::Handle;
 use crate::order::OrderError;
 use crate::program::{
     AgentId, BufferId, Completion, Expr, Program, Scope, SignalId, Stmt, Sym, Table, TableId,
-    Transposed, ValueId,
+    Transposed, ValueId, ValueOp,
 };
 use crate::tile::{Grid, Ranks, Shape, TileCoord};
 use fold::{Code, Folded, Folder, Inputs};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// The numbers of one launch that all ranks share.
@@ -44,6 +44,8 @@ pub struct RankView<'p> {
     /// Values of the Program's definitions, by variable; others are 0.
     vars: Vec<i64>,
     tables: Vec<Vec<[u32; 4]>>,
+    /// By value, the loads it reads.
+    loads: Vec<SmallVec<[u32; 1]>>,
     /// Body and exit of each agent.
     agents: Vec<[Vec<Code<'p>>; 2]>,
 }
@@ -89,6 +91,9 @@ impl Region {
     }
 }
 
+/// Regions that a value reads, with the number of the [`crate::program::ValueOp::Loaded`] each is.
+pub type Loads = SmallVec<[(u32, Region); 1]>;
+
 /// How a signal changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
@@ -126,6 +131,8 @@ pub enum Action {
         to: Region,
         /// What.
         value: ValueId,
+        /// What of workspace the value reads, by [`crate::program::Op::Load`]s: the elements of `to`.
+        loads: Loads,
     },
     /// Sums contributions to the rows this rank owns.
     Sum {
@@ -133,6 +140,8 @@ pub enum Action {
         own: ValueId,
         /// The others', in the order of summation.
         from: Vec<Region>,
+        /// What of workspace the own contribution reads: the elements that are summed.
+        loads: Loads,
     },
     /// Raises a signal.
     Signal {
@@ -209,7 +218,8 @@ impl<'p> RankView<'p> {
     pub fn definitions(program: &'p Program, launch: Launch, rank: u32) -> Self {
         let folder = Folder::new(program, launch, rank);
         let vars = folder.values();
-        RankView { program, launch, rank, vars, tables: Vec::new(), agents: folder.agents() }
+        let loads = loads(program);
+        RankView { program, launch, rank, vars, tables: Vec::new(), loads, agents: folder.agents() }
     }
 
     /// The rows of a table, in the order of the schedule: m, n and the two fields.
@@ -272,6 +282,30 @@ impl<'p> RankView<'p> {
     pub fn exit(&self, agent: AgentId, epoch: u32) -> AgentRun<'_, 'p> {
         AgentRun::new(self, &self.agents[agent.index()][1], 0, epoch)
     }
+}
+
+/// The loads that each value of a Program reads.
+fn loads(program: &Program) -> Vec<SmallVec<[u32; 1]>> {
+    let mut all: Vec<SmallVec<[u32; 1]>> = Vec::with_capacity(program.values.len());
+    for entry in program.values.values() {
+        let of = |id: &ValueId| all.get(id.index()).cloned().unwrap_or_default();
+        let mut loads = match &entry.op {
+            ValueOp::Loaded(index) => smallvec![*index],
+            ValueOp::Unary(_, x) | ValueOp::Cast(x, _) => of(x),
+            ValueOp::Binary(_, x, y) => of(x).into_iter().chain(of(y)).collect(),
+            ValueOp::Acc(_)
+            | ValueOp::Sum
+            | ValueOp::Const(_)
+            | ValueOp::Scalar(_)
+            | ValueOp::Cols(_)
+            | ValueOp::Rows(_)
+            | ValueOp::Load(_) => SmallVec::new(),
+        };
+        loads.sort_unstable();
+        loads.dedup();
+        all.push(loads);
+    }
+    all
 }
 
 /// The two further fields of a table's rows.

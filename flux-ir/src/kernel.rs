@@ -228,6 +228,11 @@ pub enum Op {
         /// `[m, n]`, or the rank's row shard of it.
         tensor: ParamId,
     },
+    /// The tile of a gathered matrix of the output's shape, in rows that a [`Op::Wait`] made ready.
+    LoadReady {
+        /// What the wait yielded.
+        ready: Value,
+    },
     /// A number.
     Const(f32),
     /// A number passed at launch.

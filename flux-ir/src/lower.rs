@@ -28,6 +28,7 @@ use crate::kernel::{Distribution, Kernel, Param, ParamId};
 use crate::program::Program;
 use crate::schedule::{Schedule, Transport};
 use build::Builder;
+use usage::Dim;
 
 /// Lowers `kernel` under `schedule`, for any M, N, K ≥ 1 and any world.
 ///
@@ -35,7 +36,7 @@ use build::Builder;
 /// Every rule the kernel breaks. Whether the schedule fits its target is the checker's to say.
 pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostics> {
     let usage = usage::infer(kernel)?;
-    transport(kernel, schedule)?;
+    transport(kernel, schedule, &usage)?;
     let mut builder = Builder::new(kernel, schedule, &usage);
     let tensors = tensors::declare(&mut builder);
     let values = values::build(&mut builder, &tensors);
@@ -52,7 +53,7 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
 }
 
 /// Whether bytes can move as the schedule wants it.
-fn transport(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
+fn transport(kernel: &Kernel, schedule: &Schedule, usage: &usage::Usage) -> Result<(), Diagnostics> {
     let find = |wanted: Distribution| {
         kernel.params.iter().find(|(id, _)| {
             kernel.tensor(*id).is_some_and(|(distribution, ..)| distribution == wanted)
@@ -68,6 +69,28 @@ fn transport(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
             param.1.name
         );
         return refuse(param, message, "leave `head` out: it is of contributions that leave");
+    }
+    let usage = |param: ParamId| usage.dims(param).map(|dims| dims.cols);
+    let is_gathered = |id| kernel.tensor(id).is_some_and(|(d, ..)| d == Distribution::Gathered);
+    let gathers: Vec<_> = kernel.params.iter().filter(|(id, _)| is_gathered(*id)).collect();
+    if let Some(&param) = gathers.iter().find(|(id, _)| usage(*id) != Some(Dim::K))
+        && schedule.tail.is_some()
+    {
+        let message = format!(
+            "expected no `tail` where the epilogue reads `{}`, found one: slices are of a product",
+            param.1.name
+        );
+        return refuse(param, message, "leave `tail` out, and name `chunk_rows`");
+    }
+    if let Some(first) = gathered
+        && let Some(&param) = gathers.iter().find(|(id, _)| usage(*id) != usage(first.0))
+        && schedule.transport == Some(Transport::Put)
+    {
+        let message = format!(
+            "expected tensors of one width where the kernel pushes them, found `{}` and `{}`",
+            first.1.name, param.1.name
+        );
+        return refuse(param, message, "leave `transport` out: copy engines gather both");
     }
     match (schedule.transport, gathered, scattered) {
         (Some(Transport::Put), Some(param), _) if schedule.tail.is_some() => {

@@ -441,6 +441,7 @@ fn garbled(program: &Program, which: usize, how: u8) -> Option<Program> {
                 }
                 Op::Row { index, .. } => *index = index.clone() + 1i64,
                 Op::Mainloop { products } => products.truncate(products.len() - 1),
+                Op::Load { from, .. } => from.rows.lo = from.rows.lo.clone() - 1i64,
                 Op::If { .. } | Op::FenceProxyAsync | Op::Sum { .. } => {}
             },
             4 => match &mut body[index].op {
@@ -450,6 +451,7 @@ fn garbled(program: &Program, which: usize, how: u8) -> Option<Program> {
                 Op::Signal { update, .. } => *update = Update::Add(Expr::Int(i64::MAX)),
                 Op::Store { to, .. } | Op::Copy { to, .. } => to.cols.hi = Expr::Int(i64::MAX),
                 Op::Row { index, .. } => *index = Expr::Int(-1),
+                Op::Load { index, .. } => *index = u32::MAX,
                 Op::Mainloop { .. } | Op::If { .. } | Op::FenceProxyAsync | Op::Sum { .. } => {}
             },
             _ => match &mut body[index].op {

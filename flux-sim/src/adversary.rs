@@ -219,17 +219,19 @@ impl<'r> Play<'r, '_> {
         match &event.action {
             Action::Wait { .. } | Action::FenceProxyAsync => Ok(()),
             Action::Mainloop { products } => acting.worker.mainloop(&event.tile, products),
-            Action::Sum { own, from } => acting.worker.sum(&event.tile, *own, from),
-            Action::Store { to, value } if to.rank == acting.actor.rank => {
-                acting.worker.store(*value, to)
+            Action::Sum { own, from, loads } => {
+                acting.worker.sum(&event.tile, (*own, loads), from)
             }
-            Action::Store { to, value } => {
+            Action::Store { to, value, loads } if to.rank == acting.actor.rank => {
+                acting.worker.store(*value, to, loads)
+            }
+            Action::Store { to, value, loads } => {
                 let mut values = Vec::new();
                 let keep = |_, row: &[f32]| {
                     values.extend_from_slice(row);
                     Ok(())
                 };
-                acting.worker.evaluate(*value, to, keep).map(|()| {
+                acting.worker.evaluate(*value, to, loads, keep).map(|()| {
                     acting.late.push(Late { span, to: to.clone(), from: Source::Values(values) });
                 })
             }

@@ -4,7 +4,7 @@ use crate::error::Fault;
 use crate::memory::{Located, Memory};
 use flux_ir::Element;
 use flux_ir::arena::Handle;
-use flux_ir::eval::Region;
+use flux_ir::eval::{Loads, Region};
 use flux_ir::kernel::{Binary, Unary};
 use flux_ir::program::{BufferId, ValueId, ValueOp};
 use half::{bf16, f16};
@@ -24,6 +24,8 @@ pub(crate) struct Tile {
 pub(crate) struct Tiles<'t> {
     pub(crate) accumulators: &'t [Tile],
     pub(crate) sum: &'t Tile,
+    /// What was named of workspace, by number.
+    pub(crate) loads: &'t Loads,
 }
 
 /// Buffers for one row of every value, reused from tile to tile.
@@ -75,7 +77,7 @@ impl Epilogue {
         if rows.is_empty() || cols.is_empty() {
             return Ok(());
         }
-        let steps = steps(memory, value, &rows, &cols)?;
+        let steps = steps(memory, (value, tiles.loads), &rows, &cols)?;
         let width = cols.len();
         self.rows.resize(self.rows.len().max(steps.len() * width), 0.0);
         for (index, row) in rows.clone().enumerate() {
@@ -104,7 +106,7 @@ impl Epilogue {
                         load(memory, step, 0, at..at + 1, &mut number)?;
                         here.fill(number[0]);
                     }
-                    ValueOp::Load(_) => load(memory, step, index, 0..width, here)?,
+                    ValueOp::Load(_) | ValueOp::Loaded(_) => load(memory, step, index, 0..width, here)?,
                     ValueOp::Unary(op, _) => unary(*op, operand(0), here),
                     ValueOp::Binary(op, ..) => binary(*op, operand(0), operand(1), here),
                     ValueOp::Cast(_, to) => cast(*to, operand(0), here),
@@ -120,7 +122,7 @@ impl Epilogue {
 /// What `value` needs, operands first; the last step is `value` itself.
 fn steps<'m, 'a>(
     memory: &'m Memory<'a>,
-    value: ValueId,
+    (value, loads): (ValueId, &Loads),
     rows: &Range<u32>,
     cols: &Range<u32>,
 ) -> Result<Vec<Step<'m, 'a>>, Fault> {
@@ -170,6 +172,7 @@ fn steps<'m, 'a>(
             ValueOp::Load(buffer) => {
                 step.source = Some(memory.locate(&own(memory, *buffer, rows, cols))?)
             }
+            ValueOp::Loaded(number) => step.source = Some(memory.locate(named(loads, *number, rows, cols)?)?),
             ValueOp::Acc(_)
             | ValueOp::Sum
             | ValueOp::Const(_)
@@ -181,6 +184,21 @@ fn steps<'m, 'a>(
         steps.push(step);
     }
     Ok(steps)
+}
+
+/// What load `number` named, which is of just these elements.
+fn named<'l>(
+    loads: &'l Loads,
+    number: u32,
+    rows: &Range<u32>,
+    cols: &Range<u32>,
+) -> Result<&'l Region, Fault> {
+    let found = loads.iter().find(|(index, _)| *index == number).map(|(_, region)| region);
+    let fits = |region: &&Region| (&region.rows, &region.cols) == (rows, cols);
+    found.filter(fits).ok_or_else(|| {
+        let reason = format!("expected rows {rows:?}, columns {cols:?} of load {number}, found {found:?}");
+        Fault::Malformed(reason)
+    })
 }
 
 fn own(memory: &Memory<'_>, buffer: BufferId, rows: &Range<u32>, cols: &Range<u32>) -> Region {
@@ -195,7 +213,8 @@ fn operands(op: &ValueOp) -> impl Iterator<Item = ValueId> + use<> {
         | ValueOp::Scalar(_)
         | ValueOp::Cols(_)
         | ValueOp::Rows(_)
-        | ValueOp::Load(_) => [None, None],
+        | ValueOp::Load(_)
+        | ValueOp::Loaded(_) => [None, None],
         ValueOp::Unary(_, x) | ValueOp::Cast(x, _) => [Some(*x), None],
         ValueOp::Binary(_, x, y) => [Some(*x), Some(*y)],
     };
@@ -205,7 +224,8 @@ fn operands(op: &ValueOp) -> impl Iterator<Item = ValueId> + use<> {
 /// Whether an op adds no dependence on the row of its own.
 fn is_uniform(op: &ValueOp) -> bool {
     match op {
-        ValueOp::Acc(_) | ValueOp::Sum | ValueOp::Rows(_) | ValueOp::Load(_) => false,
+        ValueOp::Acc(_) | ValueOp::Sum | ValueOp::Rows(_) => false,
+        ValueOp::Load(_) | ValueOp::Loaded(_) => false,
         ValueOp::Const(_)
         | ValueOp::Scalar(_)
         | ValueOp::Cols(_)

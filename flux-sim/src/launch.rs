@@ -164,8 +164,10 @@ impl<'r, 'a> Run<'r, 'a> {
                 // Threads of the host have one memory and no proxies.
                 Action::FenceProxyAsync => Ok(()),
                 Action::Mainloop { products } => worker.mainloop(&event.tile, products),
-                Action::Store { to, value } => worker.store(*value, to),
-                Action::Sum { own, from } => worker.sum(&event.tile, *own, from),
+                Action::Store { to, value, loads } => worker.store(*value, to, loads),
+                Action::Sum { own, from, loads } => {
+                    worker.sum(&event.tile, (*own, loads), from)
+                }
                 Action::Copy { from, to } => self.memory.copy(from, to),
             };
             done.map_err(|fault| self.fail(actor.error(span, fault)))?;

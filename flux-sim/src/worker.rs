@@ -4,7 +4,7 @@ use crate::epilogue::{Epilogue, Tile, Tiles};
 use crate::error::Fault;
 use crate::memory::{Located, Memory};
 use crate::product::{Before, Matrix, multiply};
-use flux_ir::eval::{Region, TileRange};
+use flux_ir::eval::{Loads, Region, TileRange};
 use flux_ir::program::{Transposed, ValueId};
 
 /// An agent's tiles and scratch, reused from tile to tile.
@@ -91,18 +91,24 @@ impl<'m, 'a> Worker<'m, 'a> {
         &mut self,
         value: ValueId,
         to: &Region,
+        loads: &Loads,
         each: impl FnMut(usize, &[f32]) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum };
+        let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum, loads };
         let (rows, cols) = (to.rows.clone(), to.cols.clone());
         self.epilogue.evaluate(self.memory, tiles, value, rows, cols, each)
     }
 
     /// Writes `value` to the region `to`.
-    pub(crate) fn store(&mut self, value: ValueId, to: &Region) -> Result<(), Fault> {
+    pub(crate) fn store(
+        &mut self,
+        value: ValueId,
+        to: &Region,
+        loads: &Loads,
+    ) -> Result<(), Fault> {
         let memory = self.memory;
         let place = memory.locate(to)?;
-        self.evaluate(value, to, |row, values| memory.store(&place, row, values))
+        self.evaluate(value, to, loads, |row, values| memory.store(&place, row, values))
     }
 
     /// Sums contributions: `own`, then those at `from`, in order. Without any of them the sum is
@@ -110,7 +116,7 @@ impl<'m, 'a> Worker<'m, 'a> {
     pub(crate) fn sum(
         &mut self,
         tile: &TileRange,
-        own: ValueId,
+        (own, loads): (ValueId, &Loads),
         from: &[Region],
     ) -> Result<(), Fault> {
         let (rows, cols) = match from.first() {
@@ -132,7 +138,7 @@ impl<'m, 'a> Worker<'m, 'a> {
         let mut sum = std::mem::take(&mut self.sum);
         sum.reshape(rows.clone(), cols.clone());
         let mut addend = vec![0.0; width];
-        let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum };
+        let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum, loads };
         let summed = self.epilogue.evaluate(memory, tiles, own, rows, cols, |row, values| {
             let total = &mut sum.data[row * width..][..width];
             total.copy_from_slice(values);

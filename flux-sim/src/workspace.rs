@@ -322,6 +322,7 @@ pub(crate) fn band(program: &Program, buffer: BufferId) -> usize {
         | Op::FenceProxyAsync
         | Op::Mainloop { .. }
         | Op::Sum { .. }
+        | Op::Load { .. }
         | Op::Signal { .. } => true,
     });
     if whole { u32::MAX as usize } else { program.tile.n.max(1) as usize }

@@ -7,7 +7,7 @@ use super::feed::SMALL;
 use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::source::copies_first;
-use flux_ir::eval::Launch;
+use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, Op, Program};
 use flux_ir::{Arrival, Cache, Order, Schedule, Tail, Transport};
 
@@ -317,7 +317,7 @@ impl Pace {
     }
 }
 
-/// Bytes that arrive with each row, over all gathered operands.
+/// Bytes that arrive with each row, over all gathered tensors.
 fn row_bytes(program: &Program, launch: Launch) -> u64 {
     let mut buffers: Vec<BufferId> = program
         .statements()
@@ -328,8 +328,11 @@ fn row_bytes(program: &Program, launch: Launch) -> u64 {
         .collect();
     buffers.sort_unstable();
     buffers.dedup();
-    let element = |buffer: &BufferId| u64::from(program.buffers[*buffer].element.bytes());
-    buffers.iter().map(element).sum::<u64>() * u64::from(launch.shape.k)
+    let view = RankView::definitions(program, launch, 0);
+    let row = |&buffer: &BufferId| {
+        u64::from(program.buffers[buffer].element.bytes()) * view.extent(buffer).cols
+    };
+    buffers.iter().map(row).sum()
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ fn epilogue(program: &Program) -> u64 {
             Unary::Gelu | Unary::GeluTanh => 10,
         },
         ValueOp::Binary(Binary::Div, ..) => 8,
-        ValueOp::Load(_) => 10,
+        ValueOp::Load(_) | ValueOp::Loaded(_) => 10,
         ValueOp::Acc(_) | ValueOp::Const(_) | ValueOp::Scalar(_) => 0,
         ValueOp::Sum | ValueOp::Cols(_) | ValueOp::Rows(_) => 1,
         ValueOp::Binary(..) | ValueOp::Cast(..) => 1,

@@ -48,7 +48,8 @@ impl<T: Element> Gathered<T> {
     }
 }
 
-/// Rows of a [`Gathered`] tensor that have arrived: the left operand of [`gemm`](super::gemm).
+/// Rows of a [`Gathered`] tensor that have arrived: the left operand of [`gemm`](super::gemm), or
+/// read by [`load`](Ready::load).
 ///
 /// ```
 /// # use flux::prelude::*;
@@ -62,10 +63,31 @@ impl<T: Element> Gathered<T> {
 /// }
 /// # fn main() {}
 /// ```
-#[must_use = "rows are waited for to be multiplied: pass them to `gemm`"]
+#[must_use = "rows are waited for to be used: pass them to `gemm`, or `load` them"]
 #[derive(Debug, Clone, Copy)]
 pub struct Ready<T> {
     element: PhantomData<T>,
+}
+
+impl<T: Element> Ready<T> {
+    /// The tile of a gathered matrix of the output's shape.
+    ///
+    /// ```
+    /// # use flux::prelude::*;
+    /// /// C = all_gather(X): every rank gets all rows.
+    /// #[flux::kernel]
+    /// fn all_gather(x: &Gathered<bf16>, c: &mut Global<bf16>) {
+    ///     for tile in c.tiles() {
+    ///         let rows = x.wait(tile.rows());
+    ///         c.store(tile, rows.load(tile));
+    ///     }
+    /// }
+    /// # fn main() {}
+    /// ```
+    pub fn load(&self, tile: Tile) -> Fragment {
+        let _ = self.element;
+        match tile.0 {}
+    }
 }
 
 /// A row shard that its own rank alone reads: the residual of a [`Scattered`] output.
@@ -135,6 +157,18 @@ impl<T: Element> Scattered<T> {
 
     /// Contributes a tile to the sum over the ranks, and stores the sum in the rows that this
     /// rank owns. Contributions travel as `T` and are added in f32.
+    ///
+    /// ```
+    /// # use flux::prelude::*;
+    /// /// C = reduce_scatter(X), of a matrix that is there already.
+    /// #[flux::kernel]
+    /// fn reduce_scatter(x: &Global<bf16>, c: &mut Scattered<bf16>) {
+    ///     for tile in c.tiles() {
+    ///         c.add(tile, x.load(tile));
+    ///     }
+    /// }
+    /// # fn main() {}
+    /// ```
     pub fn add(&mut self, tile: Tile, x: Fragment) {
         let _ = (tile, x);
         match self.never {}

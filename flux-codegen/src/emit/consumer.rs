@@ -34,7 +34,7 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let ping_pong = self.program.consumers == Consumers::PingPong;
         self.statements(self.plan.prologue, Role::Prologue)?;
-        if ping_pong {
+        if ping_pong && !self.plan.products.is_empty() {
             let second = cx.nonzero(group);
             cx.when(second, || {
                 sync::bar_arrive(cx, ORDER_BARRIER, 2 * WARPGROUP);
@@ -75,9 +75,12 @@ impl<'c> Kernel<'c, '_> {
         cx.count(self.vars[index(tiles.var)], to, step, || {
             self.statements(self.plan.head, Role::Silent)?;
             self.prefetch_inputs()?;
-            self.turn_ring(ring, cx.get(taken));
-            cx.set(taken, cx.add(cx.get(taken), ahead));
-            let mut fragment = self.mainloop(group, steps, ring)?;
+            let mut fragment = Fragment::new();
+            if !self.plan.products.is_empty() {
+                self.turn_ring(ring, cx.get(taken));
+                cx.set(taken, cx.add(cx.get(taken), ahead));
+                fragment = self.mainloop(group, steps, ring)?;
+            }
             if let Some(exchange) = &exchange {
                 fragment = self.swap_halves(exchange, &fragment);
             }

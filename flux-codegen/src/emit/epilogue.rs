@@ -61,11 +61,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
     /// Keeps the accumulators of a tile for the statements behind the mainloop.
     pub(super) fn begin_tile(&self, group: Int<'c>, fragment: Fragment<'c>) -> Result<(), Error> {
         let cx = &self.cx;
-        let first = &self.plan.products[0];
         let in_group = cx.mul(cx.and(self.warp, cx.int(3)), cx.uint(BOX_ROWS));
         let in_tile = cx.add(cx.mul(group, cx.uint(self.group_rows())), in_group);
-        let row = cx.add(self.expr(&first.left().0.lo)?, in_tile);
-        let mut column = self.expr(&first.right().0.lo)?;
+        let row = cx.add(self.expr(&self.plan.origin[0])?, in_tile);
+        let mut column = self.expr(&self.plan.origin[1])?;
         if self.program.split_k > 1 {
             column = cx.add(column, cx.mul(self.part(), cx.uint(self.plan.columns)));
         }

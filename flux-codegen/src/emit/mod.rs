@@ -26,7 +26,7 @@ use crate::plan::Plan;
 use flux_ir::Span;
 use flux_ir::abi::{self, Word};
 use flux_ir::arena::Handle;
-use flux_ir::program::{Program, Sym};
+use flux_ir::program::{LOADS, Place, Program, Sym};
 use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
@@ -58,6 +58,8 @@ pub(crate) struct Kernel<'c, 'p> {
     /// Offset of the warp's next staging box.
     staging: Cell<'c>,
     tile: RefCell<Option<epilogue::Tile<'c>>>,
+    /// What each load named last.
+    loads: RefCell<[Option<&'p Place>; LOADS as usize]>,
     /// The tile table's row of the item at hand.
     item_row: RefCell<Option<[Int<'c>; 4]>>,
     tid: Int<'c>,
@@ -172,6 +174,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             epoch: cx.int(0),
             staging: cx.cell_of(cx.int(0)),
             tile: RefCell::new(None),
+            loads: RefCell::new([None; LOADS as usize]),
             item_row: RefCell::new(None),
             tid,
             lane: cx.and(tid, cx.uint(31)),

@@ -11,6 +11,10 @@ use flux_ir::program::{At, BufferId, ValueOp};
 impl<'c> Kernel<'c, '_> {
     /// Asks for the rows of the tile at hand, one a thread of those that share it.
     pub(super) fn prefetch_inputs(&self) -> Result<(), Error> {
+        if self.plan.products.is_empty() {
+            // The loads themselves come at once.
+            return Ok(());
+        }
         let mut asked: Vec<BufferId> = Vec::new();
         for entry in self.program.values.values() {
             if let ValueOp::Load(buffer) = entry.op

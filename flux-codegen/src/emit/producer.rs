@@ -14,6 +14,9 @@ use flux_ir::{Balance, Cache};
 impl<'c> Kernel<'c, '_> {
     pub(super) fn produce(&self) -> Result<(), Error> {
         let cx = &self.cx;
+        if self.plan.products.is_empty() {
+            return Ok(());
+        }
         for &map in &self.maps {
             tma::prefetch_map(cx, map);
         }
@@ -280,6 +283,7 @@ fn unfenced(body: &[Stmt]) -> bool {
         | Op::Mainloop { .. }
         | Op::Store { .. }
         | Op::Sum { .. }
+        | Op::Load { .. }
         | Op::Signal { .. }
         | Op::Copy { .. } => waited,
     })

@@ -119,6 +119,12 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     self.only(role, Role::Epilogue, "a sum")?;
                     sum = Some(Sum { var: *var, own: *own, from });
                 }
+                Op::Load { index, from } => {
+                    if role != Role::Silent {
+                        self.only(role, Role::Epilogue, "a load")?;
+                        self.loads.borrow_mut()[*index as usize] = Some(from);
+                    }
+                }
                 Op::Signal { at, signal, slot, update, scope, after } => {
                     let (signal, scope, after) = (*signal, *scope, *after);
                     let raise = Raise { at, signal, slot, update, scope, after };
@@ -231,6 +237,7 @@ fn store(stmt: &Stmt) -> Option<(&Stmt, &Place, ValueId)> {
         | Op::FenceProxyAsync
         | Op::Mainloop { .. }
         | Op::Sum { .. }
+        | Op::Load { .. }
         | Op::Signal { .. }
         | Op::Copy { .. } => None,
     }

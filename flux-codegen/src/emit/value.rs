@@ -65,6 +65,12 @@ impl<'c, 'p> Kernel<'c, 'p> {
             ValueOp::Cols(buffer) => self.columns(*buffer, slab)?,
             ValueOp::Rows(buffer) => self.rows(*buffer, slab)?,
             ValueOp::Load(buffer) => self.matrix(&self.input(*buffer)?, slab)?,
+            ValueOp::Loaded(index) => {
+                let place = self.loads.borrow()[*index as usize].ok_or_else(|| {
+                    self.unsupported("a load is used ahead of it", "store it behind the load")
+                })?;
+                self.matrix(&self.in_workspace(place)?, slab)?
+            }
             ValueOp::Unary(op, x) => {
                 let x = self.value(*x, slab, memo, sum)?;
                 x.into_iter().map(|x| self.unary(*op, x)).collect()
@@ -392,6 +398,11 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let own = self.expr(&Expr::Sym(Sym::Rank))?;
         let behind = cx.select(cx.is(own, Is::Le, index), cx.int(1), cx.int(0));
         cx.set(self.vars[sum.var.index()], cx.add(index, behind));
+        self.in_workspace(place)
+    }
+
+    /// A matrix that another thread may have written before.
+    fn in_workspace(&self, place: &Place) -> Result<Matrix<'c>, Error> {
         Ok(Matrix {
             base: self.plane_address(place)?,
             pitch: self.word(Word::Pitch(place.buffer)),

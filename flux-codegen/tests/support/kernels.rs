@@ -122,6 +122,50 @@ kernel @scatter(%a: &global<bf16>, %b: &global<bf16>, %c: &mut scattered<bf16>) 
   }
 }";
 
+/// All-gather alone.
+pub(crate) const GATHER_ALONE: &str = "
+kernel @gather_alone(%x: &gathered<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = wait %x
+    %1 = load %0
+    store %c, %1
+  }
+}";
+
+/// Reduce-scatter alone.
+pub(crate) const SCATTER_ALONE: &str = "
+kernel @scatter_alone(%x: &global<bf16>, %c: &mut scattered<bf16>) {
+  for tile in %c {
+    %0 = load %x
+    %1 = reduce %c, %0
+    store %c, %1
+  }
+}";
+
+/// A product beside what is gathered for its epilogue, in f32.
+pub(crate) const GATHER_BESIDE: &str = "
+kernel @gather_beside(%a: &global<f16>, %b: &global<f16>, %x: &gathered<f32>, %c: &mut global<f32>) {
+  for tile in %c {
+    %0 = wait %x
+    %1 = gemm %a, %b.t
+    %2 = load %0
+    %3 = add %1, %2
+    store %c, %3
+  }
+}";
+
 /// Every kernel that some schedule here compiles.
-pub(crate) const ALL: [&str; 9] =
-    [PLAIN, PLAIN_F16, NOT_TRANSPOSED, BIAS_GELU, SWIGLU, TWO_OUTPUTS, FUNCTIONS, GATHER, SCATTER];
+pub(crate) const ALL: [&str; 12] = [
+    PLAIN,
+    PLAIN_F16,
+    NOT_TRANSPOSED,
+    BIAS_GELU,
+    SWIGLU,
+    TWO_OUTPUTS,
+    FUNCTIONS,
+    GATHER,
+    SCATTER,
+    GATHER_ALONE,
+    SCATTER_ALONE,
+    GATHER_BESIDE,
+];

@@ -11,7 +11,8 @@ use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::Launch;
 use crate::program::{
-    At, BinOp, Cond, Expr, Op, Place, Program, Range, Stmt, Sym, TableId, Update, VarId,
+    At, BinOp, Cond, Expr, LOADS, Op, Place, Program, Range, Stmt, Sym, TableId, Update,
+    ValueEntry, ValueOp, VarId,
 };
 use crate::span::Span;
 use crate::text::show_expr;
@@ -257,11 +258,16 @@ impl<'p> Arithmetic<'_, 'p> {
                 }
                 Count::events(2 * products.len() as u64)
             }
-            Op::Store { to, value: _ } => Count::events(self.place(to)),
+            // A value reads up to so many tiles of workspace.
+            Op::Store { to, value: _ } => Count::events(self.place(to) + self.loads()),
             Op::Sum { var, own: _, from } => {
                 self.vars[var.index()] = (0, i64::from(self.launch.world) - 1);
                 self.place(from);
-                Count::events(self.launch.world.into())
+                Count::events(u64::from(self.launch.world) + self.loads())
+            }
+            Op::Load { index: _, from } => {
+                self.place(from);
+                Count::steps(1)
             }
             Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
                 self.at(at);
@@ -273,6 +279,13 @@ impl<'p> Arithmetic<'_, 'p> {
             }
             Op::Copy { from, to } => Count::events(self.place(from) + self.place(to)),
         }
+    }
+
+    /// How many tiles of workspace a value reads, at most.
+    fn loads(&self) -> u64 {
+        let is_loaded = |entry: &&ValueEntry| matches!(entry.op, ValueOp::Loaded(_));
+        let loaded = self.program.values.values().filter(is_loaded).count();
+        loaded.min(LOADS as usize) as u64
     }
 
     fn row(&mut self, table: TableId, vars: &[VarId; 4]) {

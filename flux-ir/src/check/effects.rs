@@ -227,8 +227,12 @@ impl<'a, 'p> Walk<'a, 'p> {
                 }
                 Ok(())
             }
-            Action::Store { to, value } => {
+            Action::Store { to, value, loads } => {
                 self.regions.store(&event.tile, &to)?;
+                self.regions.loads(&loads, &to)?;
+                for (_, region) in &loads {
+                    self.read(number, region, Proxy::Generic);
+                }
                 if !to.is_empty() && self.sound {
                     self.regions.reduced(value, event.visit, &self.reduction)?;
                 }
@@ -241,8 +245,14 @@ impl<'a, 'p> Walk<'a, 'p> {
                 }
                 Ok(())
             }
-            Action::Sum { own, from } => {
+            Action::Sum { own, from, loads } => {
                 self.regions.sum(rank, own, &from)?;
+                if let Some(first) = from.first() {
+                    self.regions.loads(&loads, first)?;
+                    for (_, region) in &loads {
+                        self.read(number, region, Proxy::Generic);
+                    }
+                }
                 if self.sound {
                     self.regions.reduced(own, event.visit, &self.reduction)?;
                 }

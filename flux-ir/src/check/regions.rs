@@ -2,7 +2,7 @@
 
 use crate::arena::Handle;
 use crate::diagnostic::Rule;
-use crate::eval::{Extent, RankView, Region, TileRange};
+use crate::eval::{Extent, Loads, RankView, Region, TileRange};
 use crate::program::{BufferId, Program, Transposed, ValueId, ValueOp};
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ enum Read {
     Load(BufferId),
     /// What the enclosing sum gave.
     Sum,
+    /// A tile in workspace.
+    Loaded,
 }
 
 /// The extents of every buffer on every rank, and what each value reads.
@@ -59,6 +61,7 @@ impl<'a, 'p> Regions<'a, 'p> {
                 ValueOp::Cols(buffer) => vec![Read::Cols(*buffer)],
                 ValueOp::Rows(buffer) => vec![Read::Rows(*buffer)],
                 ValueOp::Load(buffer) => vec![Read::Load(*buffer)],
+                ValueOp::Loaded(_) => vec![Read::Loaded],
                 ValueOp::Unary(_, x) | ValueOp::Cast(x, _) => of(x),
                 ValueOp::Binary(_, x, y) => [of(x), of(y)].concat(),
             };
@@ -208,9 +211,27 @@ impl<'a, 'p> Regions<'a, 'p> {
                 Read::Cols(buffer) => (*buffer, 0..1, of.cols.clone()),
                 Read::Rows(buffer) => (*buffer, of.rows.clone(), 0..1),
                 Read::Load(buffer) => (*buffer, of.rows.clone(), of.cols.clone()),
-                Read::Sum | Read::Acc => continue,
+                Read::Sum | Read::Acc | Read::Loaded => continue,
             };
             self.inside(&Region { rank, buffer, plane: 0, rows, cols })?;
+        }
+        Ok(())
+    }
+
+    /// What of workspace is read for the elements of `of`: all of them, each.
+    pub(super) fn loads(&self, loads: &Loads, of: &Region) -> Result<(), Fault> {
+        if of.is_empty() {
+            return Ok(());
+        }
+        for (_, region) in loads {
+            if (&region.rows, &region.cols) != (&of.rows, &of.cols) {
+                let fault = format!(
+                    "uses rows {:?}, columns {:?} of a tile that was loaded in rows {:?}, columns {:?} of them",
+                    of.rows, of.cols, region.rows, region.cols
+                );
+                return Err((Rule::Dimensions, fault));
+            }
+            self.inside(region)?;
         }
         Ok(())
     }

@@ -224,6 +224,11 @@ fn split(program: &Program, found: &mut Diagnostics) {
         return;
     }
     let balance = program.balance.name();
+    if program.accumulators() == 0 && (program.split_k > 1 || program.balance != Balance::Tiles) {
+        let message = "expected neither `split_k` nor `balance` in a kernel without a product";
+        refuse(message.to_owned(), "leave them out: they divide the steps of products");
+        return;
+    }
     if program.balance != Balance::Tiles && program.communicates() {
         let message = format!("expected no `balance = {balance}` in a kernel that communicates");
         refuse(message, "leave it out: waits and signals belong to the tiles of one CTA");

@@ -83,6 +83,7 @@ fn scope(op: &Op) -> Option<Scope> {
         | Op::Mainloop { .. }
         | Op::Store { .. }
         | Op::Sum { .. }
+        | Op::Load { .. }
         | Op::Copy { .. } => None,
     }
 }

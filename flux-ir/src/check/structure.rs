@@ -4,7 +4,8 @@
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::program::{
-    Agent, At, BufferId, BufferKind, Cond, Engine, Expr, Home, Op, Place, Product, Program, Range,
+    Agent, At, BufferId, BufferKind, Cond, Engine, Expr, Home, LOADS, Op, Place, Product, Program,
+    Range,
     SignalId, Stmt, Sym, Update, ValueId, ValueOp, VarId,
 };
 use crate::span::Span;
@@ -22,6 +23,7 @@ pub(super) fn check(program: &Program) -> Diagnostics {
         depends: Vec::new(),
         products: 0,
         sums: false,
+        loads: 0,
         waits_on: None,
         span: Span::UNKNOWN,
     };
@@ -42,6 +44,8 @@ struct Needs {
     products: u32,
     /// The sum over ranks.
     sum: bool,
+    /// Tiles in workspace: a bit each.
+    loads: u32,
 }
 
 struct Checker<'p> {
@@ -55,6 +59,8 @@ struct Checker<'p> {
     products: u32,
     /// Whether a sum has been computed here.
     sums: bool,
+    /// The loads that have been named here: a bit each.
+    loads: u32,
     /// Where the agent at hand, on a copy engine, has waited.
     waits_on: Option<Home>,
     /// The token at hand.
@@ -133,11 +139,13 @@ impl<'p> Checker<'p> {
                 ValueOp::Cols(buffer) | ValueOp::Rows(buffer) | ValueOp::Load(buffer) => {
                     self.operand(id, *buffer);
                 }
+                ValueOp::Loaded(index) => needs.loads = self.load_bit(*index),
                 ValueOp::Unary(_, x) | ValueOp::Cast(x, _) => needs = self.earlier(id, *x),
                 ValueOp::Binary(_, x, y) => {
                     let (x, y) = (self.earlier(id, *x), self.earlier(id, *y));
                     needs.products = x.products.max(y.products);
                     needs.sum = x.sum || y.sum;
+                    needs.loads = x.loads | y.loads;
                 }
             }
             self.depends.push(needs);
@@ -167,14 +175,14 @@ impl<'p> Checker<'p> {
     fn agent(&mut self, agent: &'p Agent) {
         self.waits_on = None;
         for body in [&agent.body, &agent.exit] {
-            (self.products, self.sums) = (0, false);
+            (self.products, self.sums, self.loads) = (0, false, 0);
             self.body(agent.engine, body);
         }
         self.span = Span::UNKNOWN;
     }
 
     fn body(&mut self, engine: Engine, body: &'p [Stmt]) {
-        let outer = (self.bound.clone(), self.products, self.sums);
+        let outer = (self.bound.clone(), self.products, self.sums, self.loads);
         for stmt in body {
             self.span = stmt.span;
             self.stmt(engine, stmt);
@@ -182,7 +190,7 @@ impl<'p> Checker<'p> {
         // A loop over slices leaves products behind. That they are whole depends on numbers, and
         // is asked of every launch.
         self.products = self.products.max(outer.1);
-        (self.bound, self.sums) = (outer.0, outer.2);
+        (self.bound, self.sums, self.loads) = (outer.0, outer.2, outer.3);
     }
 
     fn stmt(&mut self, engine: Engine, stmt: &'p Stmt) {
@@ -246,6 +254,12 @@ impl<'p> Checker<'p> {
                 self.place(from);
                 self.bound = outer;
                 self.sums = true;
+            }
+            Op::Load { index, from } => {
+                self.only_on(engine, Engine::Ctas, "load");
+                self.place(from);
+                self.in_workspace(from);
+                self.loads |= self.load_bit(*index);
             }
             Op::Signal { at, signal, slot, update, scope: _, after: _ } => {
                 self.at(at);
@@ -330,6 +344,34 @@ impl<'p> Checker<'p> {
         }
         if needs.sum && !self.sums {
             self.error(Rule::Bounds, format!("{value} needs a sum, none is computed before"));
+        }
+        let missing = needs.loads & !self.loads;
+        if missing != 0 {
+            let index = missing.trailing_zeros();
+            let message = format!("{value} needs load {index}, none is named before");
+            self.error(Rule::Bounds, message);
+        }
+    }
+
+    /// The bit of a load, if there are so many.
+    fn load_bit(&mut self, index: u32) -> u32 {
+        if index < LOADS {
+            return 1 << index;
+        }
+        self.error(Rule::Bounds, format!("expected loads below {LOADS}, found load {index}"));
+        0
+    }
+
+    /// What is loaded lies in workspace of the own rank: tensors are read by a value `load %x`.
+    fn in_workspace(&mut self, from: &Place) {
+        let Some(buffer) = self.program.buffers.get(from.buffer) else { return };
+        if buffer.kind != BufferKind::Symmetric {
+            let message = format!("`%{}` is loaded by a statement and is no workspace", buffer.name);
+            self.error(Rule::Types, message);
+        }
+        if from.at != At::Own {
+            let message = format!("`%{}` is loaded out of a peer's memory", buffer.name);
+            self.error(Rule::Types, message);
         }
     }
 

@@ -134,6 +134,10 @@ pub(super) enum CodeOp<'p> {
         own: ValueId,
         from: FoldedPlace,
     },
+    Load {
+        index: usize,
+        from: FoldedPlace,
+    },
     Signal {
         at: Option<Folded>,
         signal: SignalId,
@@ -286,6 +290,9 @@ impl<'p> Folder<'p> {
             Op::Store { to, value } => CodeOp::Store { to: self.place(to), value: *value },
             Op::Sum { var, own, from } => {
                 CodeOp::Sum { var: var.index(), own: *own, from: self.place(from) }
+            }
+            Op::Load { index, from } => {
+                CodeOp::Load { index: *index as usize, from: self.place(from) }
             }
             Op::Signal { at, signal, slot, update, scope, after } => {
                 let (sets, value) = match update {

@@ -1,8 +1,10 @@
 //! Walks the statements of one agent.
 
 use super::fold::{Code, CodeOp, Folded, FoldedPlace, Inputs};
-use super::{Action, Change, Event, RankView, Region, TileRange, clamp};
-use crate::program::Stmt;
+use super::{Action, Change, Event, Loads, RankView, Region, TileRange, clamp};
+use crate::arena::Handle;
+use crate::program::{LOADS, Stmt, ValueId};
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops;
 
@@ -17,6 +19,8 @@ pub struct AgentRun<'a, 'p> {
     /// Tiles come to so far.
     visit: u32,
     frames: Vec<Frame<'a, 'p>>,
+    /// What each load of the tile at hand named.
+    loaded: SmallVec<[Option<Region>; 1]>,
     /// Whether the statement at hand named an index that had to be clamped.
     clamped: Cell<bool>,
     escape: Option<&'p Stmt>,
@@ -47,6 +51,7 @@ impl<'a, 'p> AgentRun<'a, 'p> {
             tile: TileRange::default(),
             visit: 0,
             frames: vec![Frame { body, next: 0, repeat: None }],
+            loaded: SmallVec::new(),
             clamped: Cell::new(false),
             escape: None,
         }
@@ -113,6 +118,24 @@ impl<'a, 'p> AgentRun<'a, 'p> {
             regions.push(self.region(from));
         }
         regions
+    }
+
+    /// What loads a value reads, whole.
+    fn loads_of(&self, value: ValueId) -> impl Iterator<Item = (u32, Region)> {
+        let loads = self.view.loads.get(value.index()).into_iter().flatten();
+        loads.filter_map(|&index| Some((index, self.loaded.get(index as usize)?.clone()?)))
+    }
+
+    /// What a value reads of loads for the elements of `of`, as far as they were named.
+    fn loads(&self, value: ValueId, of: &Region) -> Loads {
+        if of.is_empty() {
+            return Loads::new();
+        }
+        let part = |(index, region): (u32, Region)| {
+            let rows = cut(&of.rows, &region.rows);
+            (index, Region { rows, cols: cut(&of.cols, &region.cols), ..region })
+        };
+        self.loads_of(value).map(part).collect()
     }
 
     /// Enters the body of a loop whose variable already holds its first value.
@@ -212,9 +235,26 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                     .map(|(a, b, transposed)| (self.region(a), self.region(b), *transposed))
                     .collect(),
             },
-            CodeOp::Store { to, value } => Action::Store { to: self.region(to), value: *value },
+            CodeOp::Store { to, value } => {
+                let to = self.region(to);
+                Action::Store { loads: self.loads(*value, &to), to, value: *value }
+            }
             CodeOp::Sum { var, own, from } => {
-                Action::Sum { own: *own, from: self.contributions(*var, from) }
+                let from = self.contributions(*var, from);
+                let loads = match from.first() {
+                    Some(first) => self.loads(*own, first),
+                    None => self.loads_of(*own).collect(),
+                };
+                Action::Sum { own: *own, from, loads }
+            }
+            CodeOp::Load { index, from } => {
+                let region = self.region(from);
+                // A Program that numbers more is refused.
+                if *index < LOADS as usize {
+                    self.loaded.resize(self.loaded.len().max(*index + 1), None);
+                    self.loaded[*index] = Some(region);
+                }
+                return None;
             }
             CodeOp::Signal { at, signal, slot, sets, value, scope, after } => {
                 let value = self.index(self.eval(value));
@@ -233,6 +273,12 @@ impl<'a, 'p> AgentRun<'a, 'p> {
         };
         Some(action)
     }
+}
+
+/// What two ranges share.
+fn cut(one: &ops::Range<u32>, other: &ops::Range<u32>) -> ops::Range<u32> {
+    let lo = one.start.max(other.start);
+    lo..one.end.min(other.end).max(lo)
 }
 
 impl RankView<'_> {

@@ -7,7 +7,8 @@
 
 use super::build::{Builder, own, stmt};
 use super::put::{self, Pieces};
-use super::tensors::Tensors;
+use super::tensors::{Tensors, extent};
+use super::values;
 use crate::kernel::{Distribution, ParamId, ParamType};
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
@@ -22,8 +23,12 @@ use crate::span::Span;
 /// last gets its last rows in slices of K instead, each with a signal.
 pub(super) struct Gather {
     pub(super) param: ParamId,
-    /// The gathered rows, `[2][M, K]`.
+    /// The gathered rows, `[2][M, K]`, or `[2][M, N]` where the epilogue reads them.
     pub(super) all: BufferId,
+    /// Columns of a row.
+    pub(super) cols: Expr,
+    /// The number of the load by which the epilogue reads it, where it is no operand of a product.
+    pub(super) load: Option<u32>,
     /// One signal per (source rank, chunk).
     pub(super) arrived: SignalId,
     /// Under a tail, one signal per slice.
@@ -95,7 +100,9 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         else {
             continue;
         };
-        let chunks = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors));
+        let dims = b.usage.dims(param).expect("usage inference gives every tensor dimensions");
+        let cols = extent(dims.cols);
+        let chunks = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors, &cols));
         let (name, home) = match chunks.pieces {
             None => ("free_host", Home::Host),
             Some(_) => ("free_copies", Home::Device),
@@ -108,14 +115,16 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
             planes: vec![2i64.into()],
             rows: Sym::M.into(),
             first_row: 0i64.into(),
-            cols: Sym::K.into(),
+            cols: cols.clone(),
             span: entry.span,
         });
         let name = format!("{}_arrived", entry.name);
         let arrived = b.signal(&name, Expr::from(Sym::World) * chunks.count, Home::Device);
         let name = format!("{}_sliced", entry.name);
         let sliced = chunks.tail.map(|tail| b.signal(&name, tail.slices, Home::Device));
-        let gather = Gather { param, all, arrived, sliced };
+        let load = values::loaded(kernel).iter().position(|&loaded| loaded == param);
+        let load = load.map(|index| index as u32);
+        let gather = Gather { param, all, cols, load, arrived, sliced };
         if chunks.pieces.is_none() {
             let body = push(b, tensors, &gather, chunks, free);
             let name = format!("push_{}", entry.name);
@@ -139,7 +148,7 @@ pub(super) fn at_least(a: &Expr, b: impl Into<Expr>) -> Expr {
 }
 
 /// Rows of a chunk and chunks of a full shard, from the schedule.
-fn chunks(b: &mut Builder<'_>, tensors: &Tensors) -> Chunks {
+fn chunks(b: &mut Builder<'_>, tensors: &Tensors, cols: &Expr) -> Chunks {
     let is_put = b.schedule.transport == Some(Transport::Put);
     let rows = match b.schedule.chunk_rows {
         Some(rows) => Expr::from(rows).min(tensors.shard).max(1i64),
@@ -150,7 +159,7 @@ fn chunks(b: &mut Builder<'_>, tensors: &Tensors) -> Chunks {
     let rows = b.define("CR", rows);
     let count = b.define("CH", Expr::from(tensors.shard).ceil_div(rows));
     let tail = b.schedule.tail.map(|of| tail(b, tensors, (rows, count), of));
-    let pieces = is_put.then(|| Pieces::of(b, tensors, rows));
+    let pieces = is_put.then(|| Pieces::of(b, tensors, rows, cols));
     Chunks { rows, count, tail, pieces }
 }
 
@@ -228,7 +237,7 @@ impl Push<'_> {
         let of_chunk = Range::new(lo, (Expr::from(lo) + size).min(first.clone() + rows));
         let value = first + Expr::from(chunk) * size;
         let mut body = vec![stmt(self.span, Op::Let { var: lo, value })];
-        body.push(self.copy(of_chunk, Range::new(0i64, Sym::K)));
+        body.push(self.copy(of_chunk, Range::new(0i64, self.gather.cols.clone())));
         let slot = Expr::from(Sym::Rank) * self.chunks.count + chunk;
         body.push(self.signal(self.gather.arrived, slot));
         let chunks = Op::For {

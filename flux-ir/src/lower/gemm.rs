@@ -1,7 +1,7 @@
 //! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
 
 use super::build::{Builder, own, stmt};
-use super::gather::{Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span};
+use super::gather::{Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span};
 use super::scatter::{Scatter, Staged};
 use super::tensors::Tensors;
 use super::tiles::Tiles;
@@ -47,17 +47,18 @@ pub(super) fn build(
     let step = b.var("t");
     let (tile, mut body) = open_tile(b, &tiles, step);
     match gathers.chunks.and_then(|chunks| chunks.tail) {
+        _ if !b.usage.multiplies() => {}
         None => {
-            for gather in &gathers.each {
+            for gather in gathers.each.iter().filter(|gather| gather.load.is_none()) {
                 let span = wait_span(b, gather.param);
-                let (slots, target) = (tile.chunks.clone(), gathers.arrival());
-                body.push(stmt(span, arrival(gather.arrived, slots, target)));
+                body.push(stmt(span, arrived(gathers, gather, &tile)));
                 body.push(stmt(span, Op::FenceProxyAsync));
             }
             body.push(mainloop(b, tensors, gathers, &tile, &Range::new(0i64, Sym::K)));
         }
         Some(tail) => body.extend(sliced(b, tensors, gathers, &tile, tail)),
     }
+    body.extend(loads(b, gathers, &tile));
     body.extend(stores(b, tensors, values, Distribution::Global, &tile.rows(), &tile.cols()));
     if let Some(scatter) = scatter {
         match &scatter.staged {
@@ -75,7 +76,8 @@ pub(super) fn build(
         step: Sym::Ctas.into(),
         body,
     };
-    let mut agent = Agent { name: "gemm".into(), engine: Engine::Ctas, body: vec![], exit: vec![] };
+    let name = if b.usage.multiplies() { "gemm" } else { "tiles" };
+    let mut agent = Agent { name: name.into(), engine: Engine::Ctas, body: vec![], exit: vec![] };
     if let Some(scatter) = scatter {
         let wait = wait_free(scatter.free, Range::new(0i64, Sym::World));
         agent.body.push(stmt(scatter.span, wait));
@@ -108,6 +110,31 @@ fn open_tile(b: &mut Builder<'_>, tiles: &Tiles, step: VarId) -> (Tile, Vec<Stmt
     let mut body = vec![stmt(span, row)];
     body.extend(lets.map(|(var, value)| stmt(span, Op::Let { var, value })));
     (Tile { m, n, chunks: Range::new(first, last), m0, m1, n0, n1 }, body)
+}
+
+/// Waits for the chunks of a gathered tensor that hold the tile's rows.
+fn arrived(gathers: &Gathers, gather: &Gather, tile: &Tile) -> Op {
+    arrival(gather.arrived, tile.chunks.clone(), gathers.arrival())
+}
+
+/// What the epilogue reads of gathered tensors, once it is there: by ordinary loads, which the
+/// acquire alone orders.
+fn loads(b: &Builder<'_>, gathers: &Gathers, tile: &Tile) -> Vec<Stmt> {
+    let mut all = Vec::new();
+    for gather in &gathers.each {
+        let Some(index) = gather.load else { continue };
+        let span = wait_span(b, gather.param);
+        let from = Place {
+            at: At::Own,
+            buffer: gather.all,
+            planes: vec![parity()],
+            rows: tile.rows(),
+            cols: tile.cols(),
+        };
+        all.push(stmt(span, arrived(gathers, gather, tile)));
+        all.push(stmt(span, Op::Load { index, from }));
+    }
+    all
 }
 
 /// Waits for slots to say that what they stand for is there.

@@ -30,10 +30,15 @@ const MOST_ROWS: u32 = 16;
 const EACH: u32 = 4;
 
 impl Pieces {
-    /// Pieces of chunks of `chunk` rows: as high as leaves every CTA some.
-    pub(super) fn of(b: &mut Builder<'_>, tensors: &Tensors, chunk: VarId) -> Pieces {
-        let cols = b.define("PC", Expr::from(Sym::K).min(COLS));
-        let across = b.define("PA", Expr::from(Sym::K).ceil_div(cols));
+    /// Pieces of chunks of `chunk` rows of `width` columns: as high as leaves every CTA some.
+    pub(super) fn of(
+        b: &mut Builder<'_>,
+        tensors: &Tensors,
+        chunk: VarId,
+        width: &Expr,
+    ) -> Pieces {
+        let cols = b.define("PC", width.clone().min(COLS));
+        let across = b.define("PA", width.clone().ceil_div(cols));
         let all = Expr::from(Sym::World) * tensors.shard * across;
         let rows = (all / (Expr::from(Sym::Ctas) * EACH)).min(MOST_ROWS).min(chunk).max(1i64);
         let rows = b.define("PR", rows);
@@ -90,7 +95,7 @@ fn push(
     ];
     let mut body: Vec<_> =
         lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();
-    let cols = Range::new(left, (Expr::from(left) + pieces.cols).min(Sym::K));
+    let cols = Range::new(left, (Expr::from(left) + pieces.cols).min(gather.cols.clone()));
     body.push(stmt(span, gather.copy(tensors, target, Range::new(from, to), cols)));
     let slot = Expr::from(Sym::Rank) * chunks.count + chunk;
     let update = Update::Add(COPY_WARPS.into());

@@ -63,7 +63,8 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
     tensors
 }
 
-fn extent(dim: Dim) -> Expr {
+/// A dimension as a number of the launch.
+pub(super) fn extent(dim: Dim) -> Expr {
     match dim {
         Dim::M => Sym::M.into(),
         Dim::N => Sym::N.into(),

@@ -64,6 +64,12 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Whether the kernel has a product: without one there is no K.
+    pub fn multiplies(&self) -> bool {
+        let is_k = |dims: &Dims| dims.rows == Dim::K || dims.cols == Dim::K;
+        self.dims.iter().flatten().any(is_k)
+    }
+
     /// Dimensions of a tensor parameter; `None` for a scalar.
     pub fn dims(&self, param: ParamId) -> Option<Dims> {
         self.dims.get(param.index()).copied().flatten()
@@ -160,8 +166,10 @@ impl Inference<'_> {
             Some((Distribution::Gathered, _, false)) => {
                 let name = self.name(param).to_owned();
                 let message = format!("rows of `{name}` may still be in flight from a peer");
-                let help =
-                    format!("an epilogue reads a rank's own rows: declare `{name}: &Sharded<_>`");
+                let help = format!(
+                    "write `let rows = {name}.wait(tile.rows());` and `rows.load(tile)`, or declare \
+                     `{name}: &Sharded<_>` to read this rank's own rows"
+                );
                 self.error(Rule::Types, span, message, &help);
                 Domain::All
             }
@@ -172,7 +180,6 @@ impl Inference<'_> {
     fn op(&mut self, op: &Op, span: Span) -> Domain {
         match *op {
             Op::Wait { tensor } => {
-                self.unify(tensor, Dim::M, Dim::K, span);
                 if !matches!(self.kernel.tensor(tensor), Some((Distribution::Gathered, _, false))) {
                     let message = format!(
                         "`{}` is not gathered, so nothing has to arrive",
@@ -209,6 +216,12 @@ impl Inference<'_> {
             Op::Load { tensor } => {
                 self.unify(tensor, Dim::M, Dim::N, span);
                 self.read(tensor, span)
+            }
+            Op::LoadReady { ready } => {
+                if let Some(tensor) = self.waited(ready, span) {
+                    self.unify(tensor, Dim::M, Dim::N, span);
+                }
+                Domain::All
             }
             Op::Const(_) => Domain::All,
             Op::Scalar { param } => {
@@ -260,19 +273,13 @@ impl Inference<'_> {
                 }
                 Some(a)
             }
-            Lhs::Ready(ready) => match self.kernel.ops.get(ready).map(|entry| &entry.op) {
-                Some(Op::Wait { tensor }) => Some(*tensor),
-                _ => {
-                    let message = format!("expected rows made ready by a wait, found {ready}");
-                    self.error(
-                        Rule::Types,
-                        span,
-                        message,
-                        "multiply a tensor or what `.wait(tile.rows())` gave",
-                    );
-                    None
+            Lhs::Ready(ready) => {
+                let tensor = self.waited(ready, span);
+                if let Some(tensor) = tensor {
+                    self.unify(tensor, Dim::M, Dim::K, span);
                 }
-            },
+                tensor
+            }
         };
         for (param, what) in left.map(|a| (a, "left")).into_iter().chain([(b, "right")]) {
             if let Some((distribution, _, written)) = self.kernel.tensor(param) {
@@ -311,6 +318,17 @@ impl Inference<'_> {
             self.found.push(diagnostic);
         }
         self.gemms.push((lhs, span));
+    }
+
+    /// The tensor whose rows a wait made ready.
+    fn waited(&mut self, ready: Value, span: Span) -> Option<ParamId> {
+        if let Some(Op::Wait { tensor }) = self.kernel.ops.get(ready).map(|entry| &entry.op) {
+            return Some(*tensor);
+        }
+        let message = format!("expected rows made ready by a wait, found {ready}");
+        let help = "multiply a tensor or what `.wait(tile.rows())` gave";
+        self.error(Rule::Types, span, message, help);
+        None
     }
 
     /// The tensor a left operand comes from.
@@ -394,18 +412,9 @@ impl Inference<'_> {
         }
     }
 
-    /// Rules on the kernel as a whole: it multiplies, every output is stored once, every
-    /// parameter is used, every sum is stored.
+    /// Rules on the kernel as a whole: every output is stored once, every parameter is used, every
+    /// sum is stored.
     fn whole(&mut self) {
-        if self.gemms.is_empty() {
-            let message = format!("kernel `{}` multiplies nothing", self.kernel.name);
-            self.error(
-                Rule::Types,
-                self.kernel.span,
-                message,
-                "call `gemm(a, b.t(), tile)` in the tile loop",
-            );
-        }
         let mut stores = vec![Vec::new(); self.kernel.params.len()];
         for entry in self.kernel.ops.values() {
             if let Op::Store { output, .. } = entry.op

@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::tensors::Tensors;
 use crate::arena::Handle;
-use crate::kernel::{Op, Value};
+use crate::kernel::{Kernel, Op, ParamId, Value};
 use crate::program::{ValueEntry, ValueId, ValueOp};
 
 /// Where the kernel's values went.
@@ -32,6 +32,7 @@ pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
             Op::Cols { tensor } => Some(ValueOp::Cols(tensors.buffer(tensor))),
             Op::Rows { tensor } => Some(ValueOp::Rows(tensors.buffer(tensor))),
             Op::Load { tensor } => Some(ValueOp::Load(tensors.buffer(tensor))),
+            Op::LoadReady { ready } => load_of(kernel, ready).map(ValueOp::Loaded),
             Op::Const(number) => Some(ValueOp::Const(number)),
             Op::Scalar { param } => Some(ValueOp::Scalar(tensors.scalar(param))),
             Op::Unary { op, x } if live[value.index()] => Some(ValueOp::Unary(op, values.get(x))),
@@ -50,6 +51,26 @@ pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
     values
 }
 
+/// The gathered tensors whose rows an epilogue reads: a load's number is its place here.
+pub(super) fn loaded(kernel: &Kernel) -> Vec<ParamId> {
+    let mut all = Vec::new();
+    for entry in kernel.ops.values() {
+        if let Op::LoadReady { ready } = entry.op
+            && let Op::Wait { tensor } = kernel.ops[ready].op
+            && !all.contains(&tensor)
+        {
+            all.push(tensor);
+        }
+    }
+    all
+}
+
+/// The number of the load that reads what a wait made ready.
+fn load_of(kernel: &Kernel, ready: Value) -> Option<u32> {
+    let Op::Wait { tensor } = kernel.ops[ready].op else { return None };
+    loaded(kernel).iter().position(|&param| param == tensor).map(|index| index as u32)
+}
+
 /// Which values a store or a sum depends on.
 fn live(b: &Builder<'_>) -> Vec<bool> {
     let mut live = vec![false; b.kernel.ops.len()];
@@ -65,7 +86,7 @@ fn live(b: &Builder<'_>) -> Vec<bool> {
             }
             Op::Unary { .. } | Op::Cast { .. } | Op::Binary { .. } => {}
             Op::Wait { .. } | Op::Gemm { .. } | Op::Cols { .. } | Op::Rows { .. } => {}
-            Op::Load { .. } | Op::Const(_) | Op::Scalar { .. } => {}
+            Op::Load { .. } | Op::LoadReady { .. } | Op::Const(_) | Op::Scalar { .. } => {}
         }
     }
     live

@@ -236,6 +236,7 @@ fn assigned_twice(program: &Program, body: &[Stmt]) -> Vec<VarId> {
             | Op::FenceProxyAsync
             | Op::Mainloop { .. }
             | Op::Store { .. }
+            | Op::Load { .. }
             | Op::Signal { .. }
             | Op::Copy { .. } => &[],
         };
@@ -364,6 +365,7 @@ impl<'p> Walk<'_, 'p> {
                 | Op::Mainloop { .. }
                 | Op::Store { .. }
                 | Op::Sum { .. }
+                | Op::Load { .. }
                 | Op::Copy { .. } => {}
             }
         }

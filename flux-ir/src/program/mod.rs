@@ -172,6 +172,8 @@ pub enum ValueOp {
     Rows(BufferId),
     /// The tile of a matrix.
     Load(BufferId),
+    /// The tile of a matrix in workspace: what the last [`Op::Load`] of this number named.
+    Loaded(u32),
     /// An elementwise function.
     Unary(Unary, ValueId),
     /// An elementwise function.
@@ -376,6 +378,14 @@ pub enum Op {
         /// Where the contribution of rank `var` lies.
         from: Place,
     },
+    /// Names what [`ValueOp::Loaded`] reads from here on: a part of the tile at hand that lies in
+    /// workspace. It is read by each store and sum that needs it, in the elements that they are of.
+    Load {
+        /// The value's number, below [`LOADS`].
+        index: u32,
+        /// Where it lies.
+        from: Place,
+    },
     /// Raises a signal (release), after everything this agent did before has reached `after`.
     Signal {
         /// On which rank.
@@ -399,6 +409,9 @@ pub enum Op {
         to: Place,
     },
 }
+
+/// How many tiles in workspace an epilogue reads, at most.
+pub const LOADS: u32 = 8;
 
 /// An op with the user's token it was made from.
 #[derive(Debug, Clone, PartialEq)]
@@ -510,6 +523,7 @@ impl Op {
             | Op::Mainloop { .. }
             | Op::Store { .. }
             | Op::Sum { .. }
+            | Op::Load { .. }
             | Op::Signal { .. }
             | Op::Copy { .. } => &[],
         }

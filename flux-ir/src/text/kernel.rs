@@ -45,6 +45,7 @@ impl Kernel {
             Op::Cols { tensor } => format!("cols {}", self.shown(*tensor)),
             Op::Rows { tensor } => format!("rows {}", self.shown(*tensor)),
             Op::Load { tensor } => format!("load {}", self.shown(*tensor)),
+            Op::LoadReady { ready } => format!("load {ready}"),
             Op::Const(number) => format!("const {}", write::float(*number)),
             Op::Scalar { param } => format!("scalar {}", self.shown(*param)),
             Op::Unary { op, x } => format!("{} {x}", op.name()),
@@ -228,7 +229,10 @@ impl Reader {
             }
             "cols" => Op::Cols { tensor: self.param()? },
             "rows" => Op::Rows { tensor: self.param()? },
-            "load" => Op::Load { tensor: self.param()? },
+            "load" => match self.cursor.peek() {
+                Token::Value(_) => Op::LoadReady { ready: self.value()? },
+                _ => Op::Load { tensor: self.param()? },
+            },
             "const" => Op::Const(self.cursor.float()?),
             "scalar" => Op::Scalar { param: self.param()? },
             "cast" => {

@@ -134,6 +134,7 @@ impl Changes {
             | Op::Mainloop { .. }
             | Op::Store { .. }
             | Op::Sum { .. }
+            | Op::Load { .. }
             | Op::Copy { .. } => {}
         }
     }

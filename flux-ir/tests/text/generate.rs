@@ -100,6 +100,7 @@ fn kernel_op() -> impl Strategy<Value = KernelOp> {
         param().prop_map(|tensor| KernelOp::Cols { tensor }),
         param().prop_map(|tensor| KernelOp::Rows { tensor }),
         param().prop_map(|tensor| KernelOp::Load { tensor }),
+        value().prop_map(|ready| KernelOp::LoadReady { ready }),
         number().prop_map(KernelOp::Const),
         param().prop_map(|param| KernelOp::Scalar { param }),
         (select(&Unary::ALL[..]), value()).prop_map(|(op, x)| KernelOp::Unary { op, x }),
@@ -170,6 +171,7 @@ fn simple() -> impl Strategy<Value = Op> {
         vec(product, 1..3).prop_map(|products| Op::Mainloop { products }),
         (place(), value_id()).prop_map(|(to, value)| Op::Store { to, value }),
         (handle(), value_id(), place()).prop_map(|(var, own, from)| Op::Sum { var, own, from }),
+        (any::<u32>(), place()).prop_map(|(index, from)| Op::Load { index, from }),
         (at(), handle(), expr(), update, scope(), select(&Completion::ALL[..])).prop_map(
             |(at, signal, slot, update, scope, after)| Op::Signal {
                 at,
@@ -214,6 +216,7 @@ fn value_op() -> impl Strategy<Value = ValueOp> {
         handle().prop_map(ValueOp::Cols),
         handle().prop_map(ValueOp::Rows),
         handle().prop_map(ValueOp::Load),
+        any::<u32>().prop_map(ValueOp::Loaded),
         (select(&Unary::ALL[..]), value_id()).prop_map(|(op, x)| ValueOp::Unary(op, x)),
         (select(&Binary::ALL[..]), value_id(), value_id())
             .prop_map(|(op, x, y)| ValueOp::Binary(op, x, y)),

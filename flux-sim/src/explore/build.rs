@@ -4,7 +4,7 @@ use super::cells::Cells;
 use super::system::{Kind, Move, MoveId, Raise, Thread, Wait};
 use super::{Config, ExploreError};
 use flux_ir::arena::Handle;
-use flux_ir::eval::{Action, AgentRun, Event, RankView, Region};
+use flux_ir::eval::{Action, AgentRun, Event, Loads, RankView, Region};
 use flux_ir::program::{
     AgentId, BufferId, BufferKind, Completion, Engine, Program, SignalId, Stmt, ValueId,
 };
@@ -200,7 +200,8 @@ impl<'p> Build<'_, 'p> {
                 self.touches[id].early = past.unfenced;
                 self.touches[id].reads = reads;
             }
-            Action::Sum { own, from } => {
+            Action::Sum { own, from, loads } => {
+                self.loads(thread, epoch, (stmt, number), &loads)?;
                 let contributions = from.len();
                 let mut reads = Vec::new();
                 for region in from {
@@ -210,7 +211,8 @@ impl<'p> Build<'_, 'p> {
                 let id = self.in_line(kind, Some(number), thread, epoch);
                 self.touches[id].reads = reads;
             }
-            Action::Store { to, value } => {
+            Action::Store { to, value, loads } => {
+                self.loads(thread, epoch, (stmt, number), &loads)?;
                 let to = Region {
                     rows: cut(&to.rows, &tile.rows),
                     cols: cut(&to.cols, &tile.cols),
@@ -221,6 +223,25 @@ impl<'p> Build<'_, 'p> {
             Action::Copy { from, to } => {
                 self.issue(thread, epoch, (stmt, number), Some(from), (to, None), past)?;
             }
+        }
+        Ok(())
+    }
+
+    /// What a value reads of workspace, in line: registers hold it before anything is written.
+    fn loads(
+        &mut self,
+        thread: usize,
+        epoch: u32,
+        (stmt, number): (&Stmt, u32),
+        loads: &Loads,
+    ) -> Result<(), ExploreError> {
+        let mut reads = Vec::new();
+        for (_, region) in loads {
+            reads.extend(self.shared(stmt, region.clone())?);
+        }
+        if !reads.is_empty() {
+            let id = self.in_line(Kind::Other, Some(number), thread, epoch);
+            self.touches[id].reads = reads;
         }
         Ok(())
     }

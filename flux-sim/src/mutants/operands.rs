@@ -115,7 +115,7 @@ fn homes(op: &mut Op) -> Vec<&mut At> {
         Op::Signal { at, .. } => vec![at],
         Op::Copy { from, to } => vec![&mut from.at, &mut to.at],
         Op::Store { to, .. } => vec![&mut to.at],
-        Op::Sum { from, .. } => vec![&mut from.at],
+        Op::Sum { from, .. } | Op::Load { from, .. } => vec![&mut from.at],
         Op::Mainloop { products } => {
             products.iter_mut().flat_map(|p| [&mut p.a.at, &mut p.b.at]).collect()
         }
@@ -198,7 +198,9 @@ fn numbers<'o>(program: &Program, op: &'o mut Op) -> Vec<Number<'o>> {
             }
         }
         Op::Store { to, value: _ } => place_numbers(program, "to", to, &mut all),
-        Op::Sum { from, .. } => place_numbers(program, "from", from, &mut all),
+        Op::Sum { from, .. } | Op::Load { from, .. } => {
+            place_numbers(program, "from", from, &mut all);
+        }
         Op::Signal { at, signal, slot, update, .. } => {
             let (Update::Add(count) | Update::Set(count)) = update;
             add("count", Role::Count, count);
@@ -282,7 +284,7 @@ fn each_range<'o>(program: &Program, op: &'o mut Op) -> Vec<Ends<'o>> {
             vec![("slots".into(), Kind::Index, None, &mut slots.lo, &mut slots.hi)]
         }
         Op::Store { to, .. } => of_place("to".into(), to).into(),
-        Op::Sum { from, .. } => of_place("from".into(), from).into(),
+        Op::Sum { from, .. } | Op::Load { from, .. } => of_place("from".into(), from).into(),
         Op::Copy { from, to } => {
             let places = [of_place("to".into(), to), of_place("from".into(), from)];
             places.into_iter().flatten().collect()

@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::{Error, Peers};
 use flux_ir::Consumers;
 use flux_ir::eval::Region;
-use flux_ir::program::Program;
+use flux_ir::program::{BufferId, Program, ValueId, ValueOp};
 use std::collections::BTreeMap;
 
 /// The costs of one Program on one machine.
@@ -18,6 +18,8 @@ pub(super) struct Cost<'a> {
     /// Mainloop time over tensor-core time for this tile.
     narrow: f64,
     both_ways: f64,
+    /// Whether tiles are products: what an epilogue reads hides behind them then.
+    pub(super) multiplies: bool,
     /// What a further copy takes of a link that is loaded both ways, beyond its bytes.
     pub(super) both_ways_us: Option<f64>,
 }
@@ -46,7 +48,8 @@ impl<'a> Cost<'a> {
             Peers::Active => (link.both_ways.get(), Some(link.both_ways_us.get())),
             Peers::Passive => (1.0, None),
         };
-        Ok(Cost { machine, program, rates, narrow, both_ways, both_ways_us })
+        let multiplies = program.accumulators() > 0;
+        Ok(Cost { machine, program, rates, narrow, both_ways, multiplies, both_ways_us })
     }
 
     /// The clock of an SM whose tensor cores have been busy for so long.
@@ -111,6 +114,22 @@ impl<'a> Cost<'a> {
     /// What the bytes of a put take on the link.
     pub(super) fn put(&self, bytes: u64) -> Time {
         Time::from_us(bytes as f64 / (self.machine.link.put_gbps.get() * 1e3) * self.both_ways)
+    }
+
+    /// The matrices of the launch that a value reads.
+    pub(super) fn reads(&self, value: ValueId) -> Vec<BufferId> {
+        match &self.program.values[value].op {
+            ValueOp::Load(buffer) => vec![*buffer],
+            ValueOp::Unary(_, x) | ValueOp::Cast(x, _) => self.reads(*x),
+            ValueOp::Binary(_, x, y) => [self.reads(*x), self.reads(*y)].concat(),
+            ValueOp::Acc(_)
+            | ValueOp::Sum
+            | ValueOp::Const(_)
+            | ValueOp::Scalar(_)
+            | ValueOp::Cols(_)
+            | ValueOp::Rows(_)
+            | ValueOp::Loaded(_) => Vec::new(),
+        }
     }
 
     /// Bytes of a region.

@@ -9,8 +9,8 @@ use super::record::{Kind, Lane, Op};
 use super::run::{Holds, Parts, Run, Step};
 use flux_ir::Consumers;
 use flux_ir::arena::Handle;
-use flux_ir::eval::{Action, Event, Region};
-use flux_ir::program::{self, Program, Stmt};
+use flux_ir::eval::{Action, Event, Loads, Region};
+use flux_ir::program::{self, Program, Stmt, ValueId};
 
 /// What each statement holds up, by its number among [`Program::statements`]: a wait ahead of
 /// the mainloop in the tile loop holds up loads, one behind it the epilogue.
@@ -40,6 +40,8 @@ fn number(body: &[Stmt], outside: Holds, all: &mut Vec<Holds>) {
             _ if !in_tile => Holds::Both,
             Some(last) if index <= last => Holds::Loads,
             Some(_) => Holds::Epilogue,
+            // A tile that multiplies nothing is all epilogue.
+            None if outside == Holds::Both => Holds::Epilogue,
             None => outside,
         };
         all.push(here);
@@ -61,7 +63,9 @@ impl<'p> Run<'_, 'p> {
                     self.product(index, event, a, b);
                 }
             }
-            Action::Store { to, .. } => self.store(index, event, to),
+            Action::Store { to, value, loads } => {
+                self.store(index, event, (to, *value, loads));
+            }
             Action::Sum { from, .. } if self.parts == Parts::All => {
                 let bytes: u64 = from.iter().map(|region| self.cost.bytes(region)).sum();
                 let now = self.lane(index);
@@ -230,7 +234,8 @@ impl<'p> Run<'_, 'p> {
     }
 
     /// The epilogue of the part of the tile that goes to one place.
-    fn store(&mut self, index: u32, event: &Event<'p>, to: &Region) {
+    fn store(&mut self, index: u32, event: &Event<'p>, stored: (&Region, ValueId, &Loads)) {
+        let (to, value, loads) = stored;
         let cells = |rows, cols| f64::from(rows) * f64::from(cols);
         let whole = cells(extent(&event.tile.rows), extent(&event.tile.cols));
         let part = cells(extent(&to.rows), extent(&to.cols));
@@ -240,13 +245,34 @@ impl<'p> Run<'_, 'p> {
         let now = self.lane(index);
         if self.parts != Parts::Transfers {
             let busy = self.states[index as usize].tensor_time;
-            let end = now.at + self.cost.epilogue((part / whole).min(1.0), busy);
+            let mut end = now.at + self.cost.epilogue((part / whole).min(1.0), busy);
+            if !self.cost.multiplies {
+                end = end.max(self.moved(index, (to, value, loads), (now.at, end)));
+            }
             self.on_lane(index, event, Kind::Epilogue, now, end);
         }
         let own = self.actors[index as usize].rank;
         if to.rank != own && self.parts != Parts::Compute {
             self.put(index, event, to);
         }
+    }
+
+    /// When what an epilogue reads and writes has been moved, where no product hides that.
+    fn moved(
+        &mut self,
+        index: u32,
+        (to, value, loads): (&Region, ValueId, &Loads),
+        while_busy: (Time, Time),
+    ) -> Time {
+        let rank = self.actors[index as usize].rank;
+        let mut regions: Vec<Region> = loads.iter().map(|(_, region)| region.clone()).collect();
+        for buffer in self.cost.reads(value) {
+            regions.push(Region { rank, buffer, plane: 0, ..to.clone() });
+        }
+        if to.rank == rank {
+            regions.push(to.clone());
+        }
+        regions.iter().fold(Time::ZERO, |end, region| end.max(self.load(index, region, while_busy)))
     }
 
     /// Stores to a peer: they leave behind the epilogue, and land later.

@@ -205,7 +205,7 @@ fn mentions_cta(program: &Program) -> bool {
         Op::Wait { slots, target, .. } => within(&slots.lo) || within(&slots.hi) || within(target),
         Op::Mainloop { products } => products.iter().any(|p| place(&p.a) || place(&p.b)),
         Op::Store { to, .. } => place(to),
-        Op::Sum { from, .. } => place(from),
+        Op::Sum { from, .. } | Op::Load { from, .. } => place(from),
         Op::Copy { from, to } => place(from) || place(to),
         Op::Signal { slot, .. } => within(slot),
         Op::FenceProxyAsync => false,

@@ -218,7 +218,7 @@ fn inside(op: &mut Op, random: &mut Random) {
             let index = random.below(products.len());
             place(&mut products[index].a, random);
         }
-        Op::Sum { from, .. } => place(from, random),
+        Op::Sum { from, .. } | Op::Load { from, .. } => place(from, random),
         Op::For { from, to, .. } => shift(if random.one_in(2) { from } else { to }, random),
         Op::If { cond, .. } => {
             if let Cond::Eq(a, b) = cond {

@@ -65,8 +65,15 @@ impl<'a> Reader<'a> {
                 }
                 Bound::Broken
             }
+            Bound::Ready(ready) if name == "load" => {
+                let args: Vec<_> = call.args.iter().collect();
+                match args.as_slice() {
+                    [tile] => self.read(tile, Op::LoadReady { ready }, span),
+                    _ => self.wrong_arity("load", 1, args.len(), span, "rows.load(tile)"),
+                }
+            }
             Bound::Ready(_) => {
-                let help = "multiply it: `gemm(a, b.t(), tile)`";
+                let help = "multiply it: `gemm(a, b.t(), tile)`, or read it: `rows.load(tile)`";
                 self.mistyped(span, format!("ready rows have no method `{name}`"), help)
             }
             Bound::Transposed(param) => {
@@ -167,10 +174,12 @@ impl<'a> Reader<'a> {
                 )
             }
             Distribution::Gathered if reads => {
-                let help = format!(
-                    "write `let {tensor} = {tensor}.wait(tile.rows());` and `gemm({tensor}, \
-                        b.t(), tile)`"
-                );
+                let use_of = match name {
+                    "load" => format!("{tensor}.load(tile)"),
+                    _ => format!("gemm({tensor}, b.t(), tile)"),
+                };
+                let help =
+                    format!("write `let {tensor} = {tensor}.wait(tile.rows());` and `{use_of}`");
                 self.mistyped(span, format!("rows of `{tensor}` may still be in flight"), help)
             }
             Distribution::Sharded if name == "cols" => {

@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
     }
 
     fn emit(&mut self, op: Op, span: Span) -> Value {
-        if let Op::Gemm { a: Lhs::Ready(ready), .. } = op
+        if let Op::Gemm { a: Lhs::Ready(ready), .. } | Op::LoadReady { ready } = op
             && let Some(wait) = self.waits.iter_mut().find(|wait| wait.value == ready)
         {
             wait.used = true;
@@ -239,6 +239,7 @@ impl<'a> Reader<'a> {
             | Op::Cols { .. }
             | Op::Rows { .. }
             | Op::Load { .. }
+            | Op::LoadReady { .. }
             | Op::Cast { .. }
             | Op::Reduce { .. }
             | Op::Store { .. } => false,

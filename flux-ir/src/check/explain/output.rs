@@ -6,7 +6,7 @@ use super::super::trace::{Act, name};
 use super::element::{Argument, Element, Pair, QueryError};
 use super::stage::Stage;
 use super::table::{Row, Table};
-use crate::eval::{Action, RankView, Region};
+use crate::eval::{Action, Loads, RankView, Region};
 use crate::program::{AgentId, Buffer, BufferKind};
 
 /// The store of an output element.
@@ -93,14 +93,18 @@ impl<'p> Stage<'p> {
             let shared = matches!(kind, BufferKind::Symmetric | BufferKind::Exposed);
             u32::from(shared && !region.is_empty())
         };
+        let reads = |loads: &Loads| loads.iter().map(|(_, region)| shared(region)).sum::<u32>();
         match action {
             Action::Wait { slots, .. } => u32::from(!slots.is_empty()),
             Action::FenceProxyAsync | Action::Signal { .. } => 1,
             Action::Mainloop { products } => {
                 products.iter().map(|(a, b, _)| shared(a) + shared(b)).sum()
             }
-            Action::Store { to, .. } => shared(to),
-            Action::Sum { from, .. } => from.iter().map(shared).sum(),
+            Action::Store { to, loads, .. } => shared(to) + reads(loads),
+            Action::Sum { from, loads, .. } => {
+                let read = if from.is_empty() { 0 } else { reads(loads) };
+                from.iter().map(shared).sum::<u32>() + read
+            }
             Action::Copy { from, to } => shared(from) + shared(to),
         }
     }

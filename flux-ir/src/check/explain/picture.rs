@@ -289,10 +289,10 @@ impl<'p> Stage<'p> {
                 });
                 (short, format!("mainloop {all}"))
             }
-            Action::Store { to, value } => {
+            Action::Store { to, value, .. } => {
                 (format!("store {}", full(to)), format!("store {} <- {value}", full(to)))
             }
-            Action::Sum { own, from } => {
+            Action::Sum { own, from, .. } => {
                 let all = from.iter().map(full).collect::<Vec<_>>().join(", ");
                 let short = match &event.stmt.op {
                     Op::Sum { from, .. } => &program.buffers[from.buffer].name,

@@ -257,6 +257,7 @@ impl Reader {
             "cols" => ValueOp::Cols(self.buffer()?),
             "rows" => ValueOp::Rows(self.buffer()?),
             "load" => ValueOp::Load(self.buffer()?),
+            "loaded" => ValueOp::Loaded(self.cursor.u32()?),
             "cast" => {
                 let x = self.value()?;
                 self.cursor.word("to")?;

@@ -91,6 +91,11 @@ impl Reader {
             self.cursor.word("from")?;
             return Ok(Op::Sum { var, own, from: self.place()? });
         }
+        if self.cursor.take_word("load") {
+            let index = self.cursor.u32()?;
+            self.cursor.word("from")?;
+            return Ok(Op::Load { index, from: self.place()? });
+        }
         if self.cursor.take_word("signal") {
             return self.signal_stmt();
         }

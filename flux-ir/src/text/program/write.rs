@@ -170,6 +170,7 @@ impl Writer<'_> {
             ValueOp::Cols(buffer) => format!("cols {}", self.buffer(*buffer)),
             ValueOp::Rows(buffer) => format!("rows {}", self.buffer(*buffer)),
             ValueOp::Load(buffer) => format!("load {}", self.buffer(*buffer)),
+            ValueOp::Loaded(index) => format!("loaded {index}"),
             ValueOp::Unary(op, x) => format!("{} {x}", op.name()),
             ValueOp::Binary(op, x, y) => format!("{} {x}, {y}", op.name()),
             ValueOp::Cast(x, to) => format!("cast {x} to {to}"),
@@ -228,6 +229,7 @@ impl Writer<'_> {
             Op::Sum { var, own, from } => {
                 format!("sum {} own {own} from {}", self.var(*var), self.place(from))
             }
+            Op::Load { index, from } => format!("load {index} from {}", self.place(from)),
             Op::Signal { at, signal, slot, update, scope, after } => {
                 let mut text = format!("signal {}{}", self.at(at), self.signal(*signal));
                 text.push_str(&format!("[{}] ", self.expr(slot)));
