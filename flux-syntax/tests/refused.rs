@@ -214,7 +214,7 @@ fn rows_in_flight() {
     check(
         AG,
         "c.store(tile, a.load(tile));",
-        "types at `load`: rows of `a` may still be in flight (write `let a = a.wait(tile.rows());` and `gemm(a, b.t(), tile)`)",
+        "types at `load`: rows of `a` may still be in flight (write `let a = a.wait(tile.rows());` and `a.load(tile)`)",
     );
     check(
         AG,
