@@ -53,7 +53,11 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
 }
 
 /// Whether bytes can move as the schedule wants it.
-fn transport(kernel: &Kernel, schedule: &Schedule, usage: &usage::Usage) -> Result<(), Diagnostics> {
+fn transport(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    usage: &usage::Usage,
+) -> Result<(), Diagnostics> {
     let find = |wanted: Distribution| {
         kernel.params.iter().find(|(id, _)| {
             kernel.tensor(*id).is_some_and(|(distribution, ..)| distribution == wanted)

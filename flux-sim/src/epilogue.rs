@@ -106,7 +106,9 @@ impl Epilogue {
                         load(memory, step, 0, at..at + 1, &mut number)?;
                         here.fill(number[0]);
                     }
-                    ValueOp::Load(_) | ValueOp::Loaded(_) => load(memory, step, index, 0..width, here)?,
+                    ValueOp::Load(_) | ValueOp::Loaded(_) => {
+                        load(memory, step, index, 0..width, here)?
+                    }
                     ValueOp::Unary(op, _) => unary(*op, operand(0), here),
                     ValueOp::Binary(op, ..) => binary(*op, operand(0), operand(1), here),
                     ValueOp::Cast(_, to) => cast(*to, operand(0), here),
@@ -172,7 +174,9 @@ fn steps<'m, 'a>(
             ValueOp::Load(buffer) => {
                 step.source = Some(memory.locate(&own(memory, *buffer, rows, cols))?)
             }
-            ValueOp::Loaded(number) => step.source = Some(memory.locate(named(loads, *number, rows, cols)?)?),
+            ValueOp::Loaded(number) => {
+                step.source = Some(memory.locate(named(loads, *number, rows, cols)?)?)
+            }
             ValueOp::Acc(_)
             | ValueOp::Sum
             | ValueOp::Const(_)
@@ -196,7 +200,8 @@ fn named<'l>(
     let found = loads.iter().find(|(index, _)| *index == number).map(|(_, region)| region);
     let fits = |region: &&Region| (&region.rows, &region.cols) == (rows, cols);
     found.filter(fits).ok_or_else(|| {
-        let reason = format!("expected rows {rows:?}, columns {cols:?} of load {number}, found {found:?}");
+        let reason =
+            format!("expected rows {rows:?}, columns {cols:?} of load {number}, found {found:?}");
         Fault::Malformed(reason)
     })
 }

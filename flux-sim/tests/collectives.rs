@@ -131,7 +131,12 @@ fn schedules(text: &str) -> Vec<Schedule> {
     all
 }
 
-fn tensors(means: Means, shape: (u32, u32), world: u32, seed: u64) -> (Vec<Tensors>, Vec<Vec<f64>>) {
+fn tensors(
+    means: Means,
+    shape: (u32, u32),
+    world: u32,
+    seed: u64,
+) -> (Vec<Tensors>, Vec<Vec<f64>>) {
     let each = (0..world).map(|rank| {
         let (inputs, output) = means(Ranks { rank, world }, shape, seed);
         let poison = vec![f64::NAN; output.data.len()];
@@ -170,7 +175,8 @@ fn kernels_without_a_product_are_exact() {
                     for (epoch, (ranks, expected)) in launches.iter().zip(&expected).enumerate() {
                         for (rank, (tensors, expected)) in ranks.iter().zip(expected).enumerate() {
                             let found = tensors.outputs[0].1.values();
-                            let about = format!("{shape:?} over {world}, {schedule}, launch {epoch}");
+                            let about =
+                                format!("{shape:?} over {world}, {schedule}, launch {epoch}");
                             assert_eq!(found, *expected, "{text}{about}, rank {rank}");
                         }
                     }

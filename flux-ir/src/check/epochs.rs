@@ -122,7 +122,9 @@ impl Analysis<'_, '_> {
                 Some(0)
             }
             Op::Store { to, value: _ } => self.place(to).map(|()| 0),
-            Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => self.place(from).map(|()| 0),
+            Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => {
+                self.place(from).map(|()| 0)
+            }
             Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
                 fixed(&[slot])?;
                 self.at(at)?;

@@ -72,7 +72,9 @@ impl<'p> Rows<'_, 'p> {
                 }
             }
             Op::Store { to, value: _ } => self.place(stmt, to),
-            Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => self.place(stmt, from),
+            Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => {
+                self.place(stmt, from)
+            }
             Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
                 self.at(stmt, at);
                 self.uses(stmt, slot);

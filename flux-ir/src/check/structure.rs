@@ -5,8 +5,7 @@ use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::program::{
     Agent, At, BufferId, BufferKind, Cond, Engine, Expr, Home, LOADS, Op, Place, Product, Program,
-    Range,
-    SignalId, Stmt, Sym, Update, ValueId, ValueOp, VarId,
+    Range, SignalId, Stmt, Sym, Update, ValueId, ValueOp, VarId,
 };
 use crate::span::Span;
 
@@ -366,7 +365,8 @@ impl<'p> Checker<'p> {
     fn in_workspace(&mut self, from: &Place) {
         let Some(buffer) = self.program.buffers.get(from.buffer) else { return };
         if buffer.kind != BufferKind::Symmetric {
-            let message = format!("`%{}` is loaded by a statement and is no workspace", buffer.name);
+            let message =
+                format!("`%{}` is loaded by a statement and is no workspace", buffer.name);
             self.error(Rule::Types, message);
         }
         if from.at != At::Own {

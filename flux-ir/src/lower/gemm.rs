@@ -1,7 +1,9 @@
 //! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
 
 use super::build::{Builder, own, stmt};
-use super::gather::{Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span};
+use super::gather::{
+    Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span,
+};
 use super::scatter::{Scatter, Staged};
 use super::tensors::Tensors;
 use super::tiles::Tiles;

@@ -31,12 +31,7 @@ const EACH: u32 = 4;
 
 impl Pieces {
     /// Pieces of chunks of `chunk` rows of `width` columns: as high as leaves every CTA some.
-    pub(super) fn of(
-        b: &mut Builder<'_>,
-        tensors: &Tensors,
-        chunk: VarId,
-        width: &Expr,
-    ) -> Pieces {
+    pub(super) fn of(b: &mut Builder<'_>, tensors: &Tensors, chunk: VarId, width: &Expr) -> Pieces {
         let cols = b.define("PC", width.clone().min(COLS));
         let across = b.define("PA", width.clone().ceil_div(cols));
         let all = Expr::from(Sym::World) * tensors.shard * across;

@@ -6,8 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// The kernels of the text form, and every schedule kind for each.
-const FILES: [&str; 6] =
-    ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated", "all_gather", "reduce_scatter"];
+const FILES: [&str; 4] = ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated"];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -31,11 +30,6 @@ fn gathers(kernel: &Kernel) -> bool {
     kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Wait { .. }))
 }
 
-/// Whether a kernel has a product, whose reduction can be cut into slices.
-fn multiplies(kernel: &Kernel) -> bool {
-    kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Gemm { .. }))
-}
-
 /// Whether a kernel scatters its output, so that its schedule can say how contributions travel.
 fn scatters(kernel: &Kernel) -> bool {
     kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Reduce { .. }))
@@ -49,8 +43,6 @@ pub(crate) fn few() -> Vec<Subject> {
         Schedule::host().tile(8, 8, 8).chunk_rows(2),
         Schedule::sm_90a().tile(128, 128, 64).consumers(Consumers::PingPong),
         Schedule::sm_90a().tile(128, 128, 64),
-        Schedule::host().tile(8, 8, 8).chunk_rows(2),
-        Schedule::sm_90a(),
     ];
     of_files().zip(schedules).map(|(kernel, schedule)| subject(&kernel, &schedule)).collect()
 }
@@ -74,9 +66,7 @@ pub(crate) fn all() -> Vec<Subject> {
         }
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
-            if multiplies(&kernel) {
-                schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));
-            }
+            schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Put));
             schedules.push(sm_90a.chunk_rows(6));
         }
