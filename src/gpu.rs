@@ -13,6 +13,7 @@
 mod anew;
 mod arguments;
 mod arrival;
+mod capture;
 mod card;
 mod choose;
 mod departure;
@@ -21,18 +22,20 @@ mod inbound;
 mod instance;
 mod lane;
 mod outbox;
+mod ready;
 mod record;
 mod script;
 mod watch;
 mod workspace;
 
+pub(crate) use capture::Captured;
 pub(crate) use instance::GpuInstance;
 pub(crate) use lane::LaunchId;
 pub use outbox::{Outbox, Peers};
 
 use crate::error::Error;
 use crate::session::{Members, Session};
-use crate::tensor::Element;
+use crate::tensor::{Element, Memory};
 use card::{Card, cards};
 use flux_runtime::{Device, DeviceBuffer, Stream};
 use lane::{COPIERS, Copier, Lane};
@@ -54,6 +57,8 @@ pub(crate) struct Gpu {
     inner: Arc<Inner>,
     members: Members,
     session: Arc<Session>,
+    /// What kernels are launched on instead of each rank's stream.
+    stream: Option<Arc<Stream>>,
 }
 
 #[derive(Debug)]
@@ -63,7 +68,7 @@ struct Inner {
     passive: Option<Passive>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
     /// can be spinning.
-    dropped: Mutex<Vec<DeviceBuffer>>,
+    dropped: Mutex<Vec<Arc<Memory>>>,
     /// Everything prepared, for the same reason: a rank that is through with a kernel must not
     /// free what it rests on while its peers still wait for each other.
     instances: Mutex<Vec<Arc<GpuInstance>>>,
@@ -96,7 +101,36 @@ impl Gpu {
     /// The same GPUs, for some of the ranks, in a session.
     pub(crate) fn of(&self, members: &Members, session: &Arc<Session>) -> Gpu {
         let (members, session) = (members.clone(), Arc::clone(session));
-        Gpu { inner: Arc::clone(&self.inner), members, session }
+        Gpu { inner: Arc::clone(&self.inner), members, session, stream: self.stream.clone() }
+    }
+
+    /// The same ranks; what is launched by way of them goes to `stream`, of `rank`'s device.
+    pub(crate) fn on(&self, rank: u32, stream: Stream) -> Result<Gpu, Error> {
+        self.require_own(rank, &stream)?;
+        self.lane(rank).use_several();
+        Ok(Gpu { stream: Some(Arc::new(stream)), ..self.clone() })
+    }
+
+    /// Launches `rank` on `stream` from now on.
+    pub(crate) fn set_stream(&self, rank: u32, stream: Arc<Stream>) -> Result<(), Error> {
+        self.require_own(rank, &stream)?;
+        self.lane(rank).require_free("another stream")?;
+        self.lane(rank).set_main(stream);
+        Ok(())
+    }
+
+    fn require_own(&self, rank: u32, stream: &Stream) -> Result<(), Error> {
+        let (own, theirs) = (self.device(rank).ordinal(), stream.device().ordinal());
+        if own == theirs {
+            return Ok(());
+        }
+        let problem = format!("expected a stream of device {own}, found one of device {theirs}");
+        Err(Error::Unsupported { kernel: "a stream".into(), problem })
+    }
+
+    /// What `rank` launches on.
+    pub(crate) fn stream(&self, rank: u32) -> Arc<Stream> {
+        self.stream.clone().unwrap_or_else(|| self.lane(rank).main())
     }
 
     /// A rank for each of these numbers, on the GPU of that number.
@@ -135,7 +169,7 @@ impl Gpu {
             .iter()
             .map(|&card| {
                 let device = &cards[card].device;
-                Lane::new(device, card, copiers, apart)
+                Lane::new(device, (card, cards[card].ranks), copiers, apart)
             })
             .collect::<Result<Vec<_>, Error>>()?;
         let ranks = lanes.len() as u32;
@@ -148,7 +182,7 @@ impl Gpu {
             enqueuing: RwLock::default(),
         };
         let (members, session) = (Members::new(0..ranks), Arc::new(Session::new(ranks)));
-        Ok(Gpu { inner: Arc::new(inner), members, session })
+        Ok(Gpu { inner: Arc::new(inner), members, session, stream: None })
     }
 
     /// What rank 0 runs on, in words.
@@ -214,8 +248,8 @@ impl Gpu {
     }
 
     /// Keeps the memory of a dropped tensor until it can be freed.
-    pub(crate) fn bury(&self, buffer: DeviceBuffer) {
-        self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    pub(crate) fn bury(&self, memory: Arc<Memory>) {
+        self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 
     /// Frees the memory of dropped tensors and of dropped kernels, unless a rank may be spinning:
@@ -253,6 +287,7 @@ impl Gpu {
     /// rests on one of a peer's that did.
     pub(crate) fn synchronize(&self, rank: u32) -> Result<(), Error> {
         let lane = self.lane(rank);
+        lane.require_free("a wait for what was launched")?;
         let launched = lane.launched();
         self.await_rescued(rank)?;
         if let Some(failed) = self.failure(rank) {
@@ -304,7 +339,9 @@ impl Gpu {
     /// Waits for the rank's streams, so long.
     fn await_streams(&self, rank: u32, limit: Duration) -> Result<(), Error> {
         let lane = self.lane(rank);
-        lane.main().synchronize(limit)?;
+        for stream in lane.streams() {
+            stream.synchronize(limit)?;
+        }
         for copier in &lane.copiers {
             copier.signals()?.synchronize(SYNCHRONIZE_LIMIT)?;
         }

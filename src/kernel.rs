@@ -125,9 +125,13 @@ impl Loaded {
                         let param = self.source.kernel.params[ParamId::new(index)].name.clone();
                         return Err(Error::WrongPlace { param, expected, found });
                     }
-                    let name = || &self.source.kernel.params[ParamId::new(index)].name;
-                    let fit = |what, extent| {
-                        problem::fit(&format!("{what} of `{}`", name()), extent as u64)
+                    // Names are made only where they are told.
+                    let fit = |what, extent: usize| match i32::try_from(extent) {
+                        Ok(fits) => Ok(fits.cast_unsigned()),
+                        Err(_) => {
+                            let name = &self.source.kernel.params[ParamId::new(index)].name;
+                            problem::fit(&format!("{what} of `{name}`"), extent as u64)
+                        }
                     };
                     [fit("rows", tensor.rows)?, fit("columns", tensor.cols)?]
                 }
@@ -167,6 +171,13 @@ impl Loaded {
         let key = if source.rows_are_known { extents } else { all.concat() };
         if let Some(instance) = self.known(&key) {
             return Ok(instance);
+        }
+        if let Backend::Gpu(gpu) = &self.shared.backend
+            && gpu.is_capturing(self.meeting.rank())
+        {
+            let problem =
+                "it has not been launched with these extents: a graph is captured once it has";
+            return Err(Error::Unsupported { kernel: name.into(), problem: problem.into() });
         }
         let shape = problem::shape(&source.kernel, &source.usage, &all)?;
         let instance = if shape.m == 0 || shape.n == 0 {

@@ -50,6 +50,7 @@ extern crate self as flux;
 mod definition;
 mod error;
 mod gpu;
+mod graph;
 mod group;
 mod kernel;
 pub mod kernels;
@@ -71,6 +72,7 @@ pub use flux_ir::{
 };
 pub use flux_macros::{kernel, module, schedule};
 pub use gpu::{Outbox, Peers};
+pub use graph::Graph;
 pub use tensor::{Element, Tensor};
 pub use world::{Rank, World};
 

@@ -6,6 +6,7 @@ use flux_ir::Element as ElementKind;
 use flux_runtime::DeviceBuffer;
 use flux_sim::{Input, Output};
 use half::{bf16, f16};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod sealed {
@@ -81,26 +82,38 @@ pub(crate) enum Storage<T> {
 /// Memory of a device, and the rank whose work uses it.
 #[derive(Debug)]
 pub(crate) struct OnDevice {
-    /// Present until the drop.
-    buffer: Option<DeviceBuffer>,
+    memory: Arc<Memory>,
     gpu: Gpu,
     rank: u32,
+}
+
+/// The memory of a tensor, and of graphs that use it.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    buffer: DeviceBuffer,
     /// The launch that wrote it last ([`LaunchId`]); 0 where none did.
     written: AtomicU64,
 }
 
-impl OnDevice {
-    pub(crate) fn new(buffer: DeviceBuffer, gpu: &Gpu, rank: u32) -> Self {
-        OnDevice { buffer: Some(buffer), gpu: gpu.clone(), rank, written: AtomicU64::new(0) }
-    }
-
+impl Memory {
     /// Notes which launch writes it.
     pub(crate) fn mark(&self, launch: LaunchId) {
         self.written.store(launch.0, Ordering::Relaxed);
     }
+}
+
+impl OnDevice {
+    pub(crate) fn new(buffer: DeviceBuffer, gpu: &Gpu, rank: u32) -> Self {
+        let memory = Arc::new(Memory { buffer, written: AtomicU64::new(0) });
+        OnDevice { memory, gpu: gpu.clone(), rank }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
 
     pub(crate) fn buffer(&self) -> &DeviceBuffer {
-        self.buffer.as_ref().expect("present until the drop")
+        &self.memory.buffer
     }
 
     /// Waits for the rank's work, so that a copy sees it or does not disturb it.
@@ -112,16 +125,14 @@ impl OnDevice {
     /// The same for one who reads: refuses what a failed launch wrote.
     fn results(&self) -> Result<&DeviceBuffer, Error> {
         let buffer = self.at_rest()?;
-        let written = LaunchId(self.written.load(Ordering::Relaxed));
+        let written = LaunchId(self.memory.written.load(Ordering::Relaxed));
         self.gpu.why_spoiled(written).map_or(Ok(buffer), Err)
     }
 }
 
 impl Drop for OnDevice {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.gpu.bury(buffer);
-        }
+        self.gpu.bury(Arc::clone(&self.memory));
     }
 }
 
@@ -177,7 +188,7 @@ impl<T: Element> Tensor<T> {
             Storage::Host(own) => own.copy_from_slice(data),
             Storage::Device(device) => {
                 device.at_rest()?.copy_from(0, data)?;
-                device.mark(LaunchId::NONE);
+                device.memory.mark(LaunchId::NONE);
             }
         }
         Ok(())

@@ -428,28 +428,46 @@ impl Rank {
     pub fn stream(&self) -> Option<Arc<Stream>> {
         match &self.shared.backend {
             Backend::Host { .. } => None,
-            Backend::Gpu(gpu) => Some(gpu.lane(self.index).main()),
+            Backend::Gpu(gpu) => Some(gpu.stream(self.index)),
         }
     }
 
     /// Orders this rank's launches on a stream of the caller's from now on. Streams of different
-    /// ranks have to be different ones, as their kernels wait for each other.
+    /// ranks have to be different ones, as their kernels wait for each other. The stream is held
+    /// as long as work may be in it.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] on the host, and for a stream of another device.
-    pub fn use_stream(&self, stream: Stream) -> Result<(), Error> {
-        let Backend::Gpu(gpu) = &self.shared.backend else {
-            let problem = "a rank of the host has no stream".into();
-            return Err(Error::Unsupported { kernel: "use_stream".into(), problem });
-        };
-        let (own, theirs) = (gpu.device(self.index).ordinal(), stream.device().ordinal());
-        if own != theirs {
-            let problem =
-                format!("expected a stream of device {own}, found one of device {theirs}");
-            return Err(Error::Unsupported { kernel: "use_stream".into(), problem });
+    /// [`Error::Unsupported`] on the host, for a stream of another device, and during a capture.
+    pub fn use_stream(&self, stream: impl Into<Arc<Stream>>) -> Result<(), Error> {
+        self.gpu("use_stream")?.set_stream(self.index, stream.into())
+    }
+
+    /// This rank once more, with a stream of its own: kernels that are loaded on it are launched there, and
+    /// run beside those of this rank's other streams. Each has its own signals and counts its own
+    /// launches. Where kernels do not fit on the rank's multiprocessors at once (`ctas` in the
+    /// schedule says how many each takes), the later one waits for the earlier, as do launches of
+    /// one kernel and shape. Every rank loads the same kernels in the same order, on whatever stream.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on the host, where threads do as much, and for a stream of another device.
+    pub fn on(&self, stream: Stream) -> Result<Rank, Error> {
+        let gpu = self.gpu("on")?.on(self.index, stream)?;
+        let Shared { size, limit, members, session, .. } = &*self.shared;
+        let (members, session) = (members.clone(), Arc::clone(session));
+        let (size, limit, backend) = (*size, *limit, Backend::Gpu(gpu));
+        let shared = Arc::new(Shared { size, backend, limit, members, session });
+        Ok(Rank { shared, ..self.again() })
+    }
+
+    /// The GPUs, for a function that the host does not have.
+    pub(crate) fn gpu(&self, function: &str) -> Result<&Gpu, Error> {
+        match &self.shared.backend {
+            Backend::Gpu(gpu) => Ok(gpu),
+            Backend::Host { .. } => {
+                let problem = "a rank of the host has no stream".into();
+                Err(Error::Unsupported { kernel: function.into(), problem })
+            }
         }
-        gpu.lane(self.index).set_main(Arc::new(stream));
-        Ok(())
     }
 
     /// What passive peers send to this rank, one box for each of them and each tensor they fill: of
@@ -500,6 +518,12 @@ impl Rank {
     /// kernel among them.
     pub(crate) fn next_load(&self) -> Result<u64, Error> {
         Ok(self.rendezvous.next_number(self.index)?)
+    }
+
+    /// This rank once more.
+    pub(crate) fn again(&self) -> Rank {
+        let (shared, rendezvous) = (Arc::clone(&self.shared), Arc::clone(&self.rendezvous));
+        Rank { shared, rendezvous, index: self.index }
     }
 
     /// Where the ranks meet that loaded the kernel numbered `load`.

@@ -9,6 +9,7 @@
 //! | is there a driver, and is it new enough | [`probe`] |
 //! | a GPU and its numbers | [`Device`], [`DeviceProperties`], [`Architecture`] |
 //! | order of work | [`Stream`], [`Event`] |
+//! | work recorded once and replayed | [`Graph`], [`Stream::begin_capture`] |
 //! | memory on the GPU, on the host, of the caller | [`DeviceBuffer`], [`HostBuffer`], [`Span`] |
 //! | moving bytes and words behind other work | [`Stream::copy_2d`], [`Stream::write_u32`], [`Stream::wait_u32`] |
 //! | the same memory on each rank | [`Heaps`], [`Layout`] |
@@ -48,6 +49,7 @@ mod driver;
 mod environment;
 mod error;
 mod event;
+mod graph;
 mod heap;
 mod host;
 mod launch;
@@ -64,6 +66,7 @@ pub use device::{Architecture, Capability, Device, DeviceProperties};
 pub use driver::{DriverInfo, DriverVersion, OLDEST_DRIVER, probe};
 pub use error::Error;
 pub use event::{Event, Timing};
+pub use graph::Graph;
 pub use heap::{HEAP_ALIGNMENT, HeapMemory, Heaps, Layout};
 pub use host::HostBuffer;
 pub use launch::{Launch, PARAMETER_BYTES, Residency};

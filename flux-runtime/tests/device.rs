@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         heaps_of_passive_ranks_are_pinned_host_memory,
         a_stream_waits_for_a_word_of_the_host,
         words_are_written_together,
+        a_graph_replays_what_was_captured,
         events_keep_the_time_when_told_to,
         cudarcs_slices_and_streams_are_taken_as_they_are,
         the_baseline_multiplies_small_integers_exactly,
@@ -455,6 +456,40 @@ fn words_are_written_together(device: Arc<Device>) {
     assert!((7..307).eq(back));
     assert_eq!(far.words()[1].load(Ordering::Acquire), 5);
     assert!(stream.write_words(&[(near.span().part(2, 4).unwrap(), 0)]).is_err());
+}
+
+fn a_graph_replays_what_was_captured(device: Arc<Device>) {
+    let stream = Stream::new(&device).unwrap();
+    let buffer = DeviceBuffer::alloc_zeroed(&device, 16).unwrap();
+    let [from, to] = [0, 4].map(|offset| buffer.span().part(offset, 4).unwrap());
+    let words = || {
+        let mut words = [0u32; 2];
+        buffer.copy_to(0, &mut words).unwrap();
+        words
+    };
+    assert_eq!(stream.is_capturing(), Ok(false));
+    stream.begin_capture().unwrap();
+    assert_eq!(stream.is_capturing(), Ok(true));
+    assert!(stream.begin_capture().is_err(), "it is captured already");
+    stream.copy(to, from).unwrap();
+    let graph = stream.end_capture().unwrap();
+    assert_eq!((stream.is_capturing(), stream.is_idle()), (Ok(false), Ok(true)));
+    assert!(stream.end_capture().is_err(), "nothing is captured");
+    for value in 1..5u32 {
+        buffer.copy_from(0, &[value]).unwrap();
+        assert_eq!(words(), [value, value - 1], "a capture runs nothing");
+        // SAFETY: the buffer outlives the launch.
+        unsafe { graph.launch(&stream) }.unwrap();
+        stream.synchronize(LONG).unwrap();
+        assert_eq!(words(), [value, value]);
+    }
+    // What no graph can hold ends the capture with an error, and the stream is usable again.
+    stream.begin_capture().unwrap();
+    assert!(stream.is_idle().is_err());
+    assert!(stream.end_capture().is_err());
+    stream.fill_u32(to, 9).unwrap();
+    stream.synchronize(LONG).unwrap();
+    assert_eq!(words(), [4, 9]);
 }
 
 fn events_keep_the_time_when_told_to(device: Arc<Device>) {

@@ -12,11 +12,16 @@ use std::sync::atomic::Ordering;
 impl Gpu {
     /// Ends whatever `rank` has launched. Work that still ran has no results: it is told so.
     pub(crate) fn rest(&self, rank: u32) -> Result<(), Error> {
+        self.lane(rank).require_free("recovery")?;
         let rescue = &self.card(rank).rescue;
+        // A group leaves alone what reaches beyond it: that ends by its own limit.
         let own = self.own_instances(rank);
+        let ends = |instance: &GpuInstance| instance.members.are_among(&self.members);
         if !self.lane(rank).is_idle()? {
             // The queue may hold many launches, each of which would wait for its own limit.
-            for instance in &own {
+            for instance in own.iter().filter(|instance| ends(instance)) {
+                // Nothing is launched on it as long as it is told to give up.
+                instance.watch.poison();
                 rescue.write_u32(instance.state(State::Abort)?, 1)?;
                 instance.release(rescue)?;
             }
@@ -27,7 +32,8 @@ impl Gpu {
                 return Err(error);
             }
             // What was enqueued ahead of the abort may only now have come to wait.
-            own.iter().try_for_each(|instance| instance.release(rescue))?;
+            let mut waited = own.iter().filter(|instance| ends(instance) || instance.has_stalled());
+            waited.try_for_each(|instance| instance.release(rescue))?;
         }
         if let Some(error) = self.failure(rank) {
             self.lane(rank).spoil(error);

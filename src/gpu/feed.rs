@@ -137,7 +137,7 @@ impl GpuInstance {
         &self,
         source: &Source,
         member: &Member,
-        lane: &Lane,
+        (lane, main): (&Lane, &Stream),
         (epoch, when): (u32, When),
         operands: &[Operand<'_>],
     ) -> Result<(), Error> {
@@ -147,7 +147,6 @@ impl GpuInstance {
         if engines.peek().is_none() {
             return Ok(());
         }
-        let main = lane.main();
         let view = RankView::definitions(program, self.launch, self.rank);
         let copies_first = member.copies_first();
         let feeder = |copier| Feeder {
@@ -155,7 +154,7 @@ impl GpuInstance {
             source,
             view: &view,
             operands,
-            main: &main,
+            main,
             copier,
             copies_first,
             is_ahead: when == When::Before && !copies_first,

@@ -4,6 +4,7 @@ use super::arguments::Operand;
 use super::feed::{When, engines};
 use super::inbound::Inbound;
 use super::outbox::Stock;
+use super::ready::{Ready, ReadyList};
 use super::record::Record;
 use super::watch::Watch;
 use super::workspace::GpuWorkspace;
@@ -21,8 +22,8 @@ use flux_runtime::{
     Device, DeviceBuffer, Event, Function, Residency, StallReport, Stream, TensorMap, Timing,
 };
 use flux_sim::{GivenUp, TileRanges};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What one rank needs to launch one shape.
@@ -37,7 +38,7 @@ pub(crate) struct GpuInstance {
     pub(super) workspace: Arc<GpuWorkspace>,
     function: Function,
     /// Of the grid, and of each of its CTAs.
-    ctas: u32,
+    pub(super) ctas: u32,
     threads: u32,
     shared_bytes: u32,
     pub(super) abi: Abi,
@@ -57,13 +58,17 @@ pub(crate) struct GpuInstance {
     fork: Event,
     /// What the copy engines' agents did ahead of the kernel.
     pub(super) ahead: Event,
-    join: Event,
+    pub(super) join: Event,
+    /// Parameters of launches.
+    ready: Mutex<ReadyList>,
+    /// The stream of the latest launch.
+    pub(super) last: Mutex<Option<Arc<Stream>>>,
     /// How many copy engines work for this kernel at once.
-    copiers: usize,
+    pub(super) copiers: usize,
     /// Whether streams wait for CTAs: they are let go when a launch gives up.
     pub(super) waiting: bool,
     /// What passive peers send.
-    inbound: Option<Inbound>,
+    pub(super) inbound: Option<Inbound>,
     /// Where an instrumented kernel writes.
     pub(super) record: Option<Record>,
 }
@@ -143,6 +148,8 @@ impl Gpu {
             fork: Event::new(device, Timing::Off)?,
             ahead: Event::new(device, Timing::Off)?,
             join: Event::new(device, Timing::Off)?,
+            ready: Mutex::default(),
+            last: Mutex::default(),
             copiers: match program.agents.values().any(|of| of.engine == Engine::CopyEngine) {
                 true => beside.max(1),
                 false => 0,
@@ -219,36 +226,40 @@ impl GpuInstance {
     /// Enqueues one launch: copies first (the signaller goes before the waiter), then the kernel.
     /// The rank's stream goes on when both are done.
     pub(crate) fn launch(
-        &self,
+        self: &Arc<Self>,
         gpu: &Gpu,
         source: &Source,
         member: &Member,
         args: &[Arg<'_>],
     ) -> Result<(), Error> {
-        if let Some(stall) = self.take_stall() {
-            return Err(stall);
-        }
-        if self.watch.is_poisoned() {
-            return Err(Error::Poisoned { kernel: source.definition.name.into() });
-        }
+        let lane = gpu.lane(self.rank);
+        self.require_sound(lane)?;
+        let _enqueuing = gpu.enqueuing();
         // Whatever refuses the arguments comes first: no peer has been told of this launch yet.
-        let main = gpu.lane(self.rank).main();
+        let main = gpu.stream(self.rank);
+        let is_captured = self.note_capture(lane, &main, args)?;
+        if !is_captured {
+            self.queue(lane, &main)?;
+        }
         let given = self.operands(source, args);
         let loaded = self.pad(&main, &given)?;
-        let maps = self.maps(gpu.device(self.rank), source, member, &loaded)?;
-        let words = self.words(&loaded, args);
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ready { maps, words, .. } = ready.of(&loaded, args, || {
+            let maps = self.maps(gpu.device(self.rank), source, member, &loaded)?;
+            Ok((maps, self.words(&loaded, args)))
+        })?;
         // The kernel counts its launches itself; the host counts along for the copies it feeds.
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let _enqueuing = gpu.enqueuing();
         let number = gpu.count_launch(self.rank);
         for arg in args {
             if let Arg::Tensor(TensorArg { data: Data::Target(target), .. }) = arg {
-                target.mark(number);
+                target.memory().mark(number);
             }
         }
-        let launched = self.enqueue(gpu, source, member, epoch, (&given, &maps, &words));
-        if launched.is_err() {
+        let launched = self.enqueue(gpu, source, member, epoch, (&given, maps, words));
+        if let Err(error) = &launched {
             self.watch.poison();
+            lane.spoil(error.clone());
         }
         launched
     }
@@ -329,7 +340,7 @@ impl GpuInstance {
         (given, maps, words): (&[Operand<'_>], &[TensorMap], &[u64]),
     ) -> Result<(), Error> {
         let lane = gpu.lane(self.rank);
-        let main = lane.main();
+        let main = gpu.stream(self.rank);
         let inbound = self.inbound.as_ref().zip(gpu.passive());
         let copies_first = member.copies_first();
         if let Some((inbound, Passive { senders, .. })) = inbound {
@@ -346,7 +357,7 @@ impl GpuInstance {
             for copier in copiers {
                 copier.copies.wait(&self.fork)?;
             }
-            self.feed(source, member, lane, (epoch, When::Before), given)?;
+            self.feed(source, member, (lane, &main), (epoch, When::Before), given)?;
         }
         let inbound = inbound.map(|(inbound, _)| inbound);
         if copies_first {
@@ -367,7 +378,7 @@ impl GpuInstance {
         // over memory that the tensors and this instance keep alive until the stream has passed.
         unsafe { launch.enqueue(&main) }?;
         if !copies_first {
-            self.feed(source, member, lane, (epoch, When::WithGrid), given)?;
+            self.feed(source, member, (lane, &main), (epoch, When::WithGrid), given)?;
             self.join(&main, copiers.iter().map(Copier::signals), inbound, epoch)?;
         }
         Ok(())
