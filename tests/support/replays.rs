@@ -203,8 +203,8 @@ pub(crate) fn what_no_graph_holds_is_refused() {
         }));
         assert!(panicked.is_err());
         let nothing = rank.capture(|| Ok(()))?;
-        nothing.launch()?;
         rank.recover()?;
+        nothing.launch()?;
         copied.exact(3)?;
         pushed.exact(4)
     });
