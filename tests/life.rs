@@ -13,23 +13,26 @@ use flux::Error;
 use flux::prelude::*;
 use std::time::{Duration, Instant};
 
+/// Far above what any launch takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(2);
+
 fn host(ranks: u32) -> World {
     World::host(ranks).expect("a world of a good size")
 }
 
 #[test]
 fn stalls_are_recovered_from() {
-    life::stalls_are_recovered_from(&host(3), Duration::from_millis(500), None);
+    life::stalls_are_recovered_from(&host(3), LIMIT, None);
 }
 
 #[test]
 fn launches_beside_a_recovery_are_refused() {
-    life::launches_beside_a_recovery_are_refused(&host(3));
+    life::launches_beside_a_recovery_are_refused(&host(3), LIMIT);
 }
 
 #[test]
 fn a_world_outlives_a_failed_run() {
-    life::a_world_outlives_a_failed_run(&host(3));
+    life::a_world_outlives_a_failed_run(&host(3), LIMIT);
 }
 
 #[test]
@@ -51,7 +54,7 @@ fn groups_go_their_own_ways() {
 
 #[test]
 fn one_group_stalls_and_the_others_go_on() {
-    life::one_group_stalls_and_the_others_go_on(&host(8));
+    life::one_group_stalls_and_the_others_go_on(&host(8), LIMIT);
 }
 
 /// What every rank of `world` says.

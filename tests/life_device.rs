@@ -21,6 +21,9 @@ use std::time::Duration;
 /// Far below the limit of other tests, far above what a launch takes.
 const LIMIT: Duration = Duration::from_millis(300);
 
+/// The same where others load and prepare kernels meanwhile.
+const LONGER: Duration = Duration::from_secs(1);
+
 fn virtual_ranks(ranks: u32) -> World {
     World::virtual_ranks(0, ranks).expect("there is a device")
 }
@@ -40,10 +43,10 @@ fn main() -> ExitCode {
         ("stalls_are_recovered_from_2_copied", || stalls(2, None)),
         ("stalls_are_recovered_from_4_pushed", || stalls(4, Some(Transport::Put))),
         ("launches_beside_a_recovery_are_refused", || {
-            life::launches_beside_a_recovery_are_refused(&virtual_ranks(3));
+            life::launches_beside_a_recovery_are_refused(&virtual_ranks(3), LIMIT);
         }),
         ("a_world_outlives_a_failed_run", || {
-            life::a_world_outlives_a_failed_run(&virtual_ranks(3));
+            life::a_world_outlives_a_failed_run(&virtual_ranks(3), LIMIT);
         }),
         (
             "nobody_reads_what_a_failed_launch_wrote",
@@ -53,7 +56,7 @@ fn main() -> ExitCode {
         ("counters_wrap", || replays::counters_wrap(3)),
         ("groups_go_their_own_ways", || life::groups_go_their_own_ways(&virtual_ranks(8))),
         ("one_group_stalls_and_the_others_go_on", || {
-            life::one_group_stalls_and_the_others_go_on(&virtual_ranks(8));
+            life::one_group_stalls_and_the_others_go_on(&virtual_ranks(8), LONGER);
         }),
         ("graphs_of_groups", replays::graphs_of_groups),
         ("what_no_graph_holds_is_refused", replays::what_no_graph_holds_is_refused),

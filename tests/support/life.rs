@@ -193,8 +193,7 @@ fn stalls(operators: &mut Operators<'_>, gathers: bool, limit: Duration) {
 }
 
 /// While one rank recovers, nothing can be launched; alone it recovers nothing.
-pub(crate) fn launches_beside_a_recovery_are_refused(world: &World) {
-    let limit = Duration::from_millis(700);
+pub(crate) fn launches_beside_a_recovery_are_refused(world: &World, limit: Duration) {
     let [about_to, refused, alone] = [const { AtomicU32::new(0) }; 3];
     let last = world.size() - 1;
     let run = world.clone().with_limit(limit).run(|rank| {
@@ -231,8 +230,7 @@ pub(crate) fn launches_beside_a_recovery_are_refused(world: &World) {
 }
 
 /// A rank that panics, or returns, is missed by the others; the world serves another run.
-pub(crate) fn a_world_outlives_a_failed_run(world: &World) {
-    let limit = Duration::from_millis(300);
+pub(crate) fn a_world_outlives_a_failed_run(world: &World, limit: Duration) {
     let world = world.clone().with_limit(limit);
     for panics in [true, false] {
         let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -293,8 +291,7 @@ pub(crate) fn groups_go_their_own_ways(world: &World) {
 }
 
 /// One group stalls and recovers alone, as the others go on: what they do ends while it stalls.
-pub(crate) fn one_group_stalls_and_the_others_go_on(world: &World) {
-    let limit = Duration::from_secs(1);
+pub(crate) fn one_group_stalls_and_the_others_go_on(world: &World, limit: Duration) {
     let (begun, given_up) = (AtomicU32::new(0), AtomicU32::new(0));
     let run = world.clone().with_limit(limit).run(|rank| {
         let index = rank.index();
