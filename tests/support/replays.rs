@@ -157,7 +157,7 @@ pub(crate) fn nobody_reads_what_a_failed_launch_wrote() {
 /// Launches that are under way when their rank recovers end at once, and have no results.
 pub(crate) fn a_recovery_ends_what_is_under_way() {
     let limit = Duration::from_secs(20);
-    let start = Instant::now();
+    let (launched, start) = (AtomicU32::new(0), Instant::now());
     let run = world(2).with_limit(limit).run(|rank| {
         let mut operators = Operators::load(rank, None)?;
         operators.exact(1)?;
@@ -165,7 +165,9 @@ pub(crate) fn a_recovery_ends_what_is_under_way() {
             // Rank 1 never launches these.
             (0..3).try_for_each(|_| operators.gather())?;
             operators.scatter()?;
+            launched.store(1, Ordering::Release);
         }
+        until(&launched, 1);
         rank.recover()?;
         if rank.index() == 0 {
             let says = "rank 0 recovered while launches of it were under way: they have no results";
