@@ -120,3 +120,10 @@ fn a_group_of_a_group_is_a_group_of_the_world() {
     });
     run.expect("groups of groups work");
 }
+
+#[test]
+fn what_needs_a_stream_is_refused_on_the_host() {
+    let says = said(&host(1), |rank| rank.capture(|| Ok(())).map(drop));
+    assert_eq!(says, ["`capture` cannot run on this world: a rank of the host has no stream"]);
+    assert!(host(1).ranks()[0].stream().is_none());
+}
