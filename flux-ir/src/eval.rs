@@ -11,6 +11,7 @@ mod walk;
 pub use walk::AgentRun;
 
 use crate::arena::Handle;
+use crate::element::Element;
 use crate::order::OrderError;
 use crate::program::{
     AgentId, BufferId, Completion, Expr, Program, Scope, SignalId, Stmt, Sym, Table, TableId,
@@ -134,11 +135,13 @@ pub enum Action {
         /// What of workspace the value reads, by [`crate::program::Op::Load`]s: the elements of `to`.
         loads: Loads,
     },
-    /// Sums contributions to the rows this rank owns.
+    /// Sums contributions in the order of ranks.
     Sum {
         /// This rank's own contribution.
         own: ValueId,
-        /// The others', in the order of summation.
+        /// What contributions are rounded to.
+        element: Element,
+        /// The others', in the order of ranks.
         from: Vec<Region>,
         /// What of workspace the own contribution reads: the elements that are summed.
         loads: Loads,

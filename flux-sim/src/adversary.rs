@@ -219,7 +219,9 @@ impl<'r> Play<'r, '_> {
         match &event.action {
             Action::Wait { .. } | Action::FenceProxyAsync => Ok(()),
             Action::Mainloop { products } => acting.worker.mainloop(&event.tile, products),
-            Action::Sum { own, from, loads } => acting.worker.sum(&event.tile, (*own, loads), from),
+            Action::Sum { own, element, from, loads } => {
+                acting.worker.sum(&event.tile, (*own, *element, loads), from)
+            }
             Action::Store { to, value, loads } if to.rank == acting.actor.rank => {
                 acting.worker.store(*value, to, loads)
             }

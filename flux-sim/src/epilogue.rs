@@ -316,7 +316,8 @@ fn binary(op: Binary, x: &[f32], y: &[f32], into: &mut [f32]) {
     }
 }
 
-fn cast(to: Element, x: &[f32], into: &mut [f32]) {
+/// Rounds to `to`, to nearest even, and on in f32.
+pub(crate) fn cast(to: Element, x: &[f32], into: &mut [f32]) {
     match to {
         Element::Bf16 => {
             for (y, &x) in into.iter_mut().zip(x) {

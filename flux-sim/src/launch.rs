@@ -165,7 +165,9 @@ impl<'r, 'a> Run<'r, 'a> {
                 Action::FenceProxyAsync => Ok(()),
                 Action::Mainloop { products } => worker.mainloop(&event.tile, products),
                 Action::Store { to, value, loads } => worker.store(*value, to, loads),
-                Action::Sum { own, from, loads } => worker.sum(&event.tile, (*own, loads), from),
+                Action::Sum { own, element, from, loads } => {
+                    worker.sum(&event.tile, (*own, *element, loads), from)
+                }
                 Action::Copy { from, to } => self.memory.copy(from, to),
             };
             done.map_err(|fault| self.fail(actor.error(span, fault)))?;

@@ -1,9 +1,10 @@
 //! What one agent computes: its tiles, and where they go.
 
-use crate::epilogue::{Epilogue, Tile, Tiles};
+use crate::epilogue::{Epilogue, Tile, Tiles, cast};
 use crate::error::Fault;
 use crate::memory::{Located, Memory};
 use crate::product::{Before, Matrix, multiply};
+use flux_ir::Element;
 use flux_ir::eval::{Loads, Region, TileRange};
 use flux_ir::program::{Transposed, ValueId};
 
@@ -111,12 +112,12 @@ impl<'m, 'a> Worker<'m, 'a> {
         self.evaluate(value, to, loads, |row, values| memory.store(&place, row, values))
     }
 
-    /// Sums contributions: `own`, then those at `from`, in order. Without any of them the sum is
-    /// `own` in the whole tile.
+    /// Sums contributions in the order of ranks: those at `from`, and `own` in its place, rounded as
+    /// the others were. Without any of them the sum is `own` in the whole tile.
     pub(crate) fn sum(
         &mut self,
         tile: &TileRange,
-        (own, loads): (ValueId, &Loads),
+        (own, element, loads): (ValueId, Element, &Loads),
         from: &[Region],
     ) -> Result<(), Fault> {
         let (rows, cols) = match from.first() {
@@ -134,6 +135,7 @@ impl<'m, 'a> Worker<'m, 'a> {
                 }
             })
             .collect::<Result<Vec<_>, _>>()?;
+        let (before, after) = places.split_at(places.len().min(memory.rank as usize));
         let width = cols.len();
         let mut sum = std::mem::take(&mut self.sum);
         sum.reshape(rows.clone(), cols.clone());
@@ -141,12 +143,20 @@ impl<'m, 'a> Worker<'m, 'a> {
         let tiles = Tiles { accumulators: &self.accumulators, sum: &self.sum, loads };
         let summed = self.epilogue.evaluate(memory, tiles, own, rows, cols, |row, values| {
             let total = &mut sum.data[row * width..][..width];
-            total.copy_from_slice(values);
-            for place in &places {
+            // What adds nothing, not even a sign to a zero.
+            total.fill(-0.0);
+            let mut add = |addend: &[f32]| {
+                total.iter_mut().zip(addend).for_each(|(total, addend)| *total += addend);
+            };
+            for place in before {
                 memory.load(place, row, 0..width, &mut addend)?;
-                for (total, addend) in total.iter_mut().zip(&addend) {
-                    *total += addend;
-                }
+                add(&addend);
+            }
+            cast(element, values, &mut addend);
+            add(&addend);
+            for place in after {
+                memory.load(place, row, 0..width, &mut addend)?;
+                add(&addend);
             }
             Ok(())
         });

@@ -9,7 +9,7 @@ use super::epilogue::{Slab, Sum};
 use crate::context::{Cell, Float, Int, Is};
 use crate::error::Error;
 use crate::nvvm::memory::{self, Access, Pair};
-use crate::nvvm::{ldmatrix, sync};
+use crate::nvvm::{convert::cvt_rn_x2, ldmatrix, sync};
 use flux_ir::Element;
 use flux_ir::abi::{BOX_ROWS, SWIZZLE_BYTES, Word};
 use flux_ir::arena::Handle;
@@ -156,7 +156,8 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let cx = &self.cx;
         let element = self.program.buffers[buffer].element;
         let row = self.word(Word::Address(buffer));
-        let by_pairs = || self.pairs(row, row, element, Access::Constant, slab).concat();
+        let by_pairs = || self.pairs(row, row, element, Access::Constant, slab);
+        let by_pairs = || self.arrived(by_pairs());
         let found = if element == Element::F32 {
             let cells: Vec<Cell> = (0..slab.width / 4).map(|_| cx.cell(cx.f32)).collect();
             let keep = |values: Vec<Float<'c>>| {
@@ -210,7 +211,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     /// bytes through the staging memory, all of them under way at once.
     fn matrix(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Result<Vec<Float<'c>>, Error> {
         if matrix.element == Element::F32 {
-            return Ok(self.matrix_by_pairs(matrix, slab));
+            return Ok(self.arrived(self.matrix_by_pairs(matrix, slab)));
         }
         let cx = &self.cx;
         let cells: Vec<Cell> = (0..slab.width / 2).map(|_| cx.cell(cx.f32)).collect();
@@ -221,7 +222,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         cx.either(
             self.in_pieces(matrix, slab),
             || keep(self.matrix_by_pieces(matrix, slab)),
-            || keep(self.matrix_by_pairs(matrix, slab)),
+            || keep(self.arrived(self.matrix_by_pairs(matrix, slab))),
         )?;
         Ok(cells.into_iter().map(|cell| cx.get_f(cell)).collect())
     }
@@ -247,7 +248,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     }
 
     fn matrix_by_pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
-        self.unpack(&self.pieces(matrix, slab), slab)
+        self.arrived(self.unpack(&self.pieces(matrix, slab), slab))
     }
 
     /// Loads this lane's pieces of a box.
@@ -273,7 +274,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     }
 
     /// Exchanges pieces of a box for the elements that this lane computes with.
-    fn unpack(&self, pieces: &Pieces<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
+    fn unpack(&self, pieces: &Pieces<'c>, slab: &Slab<'c>) -> Traveled<'c> {
         let cx = &self.cx;
         let Pieces { element, piece, ref rows, ref loaded } = *pieces;
         let base = self.next_box();
@@ -285,12 +286,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
         sync::bar_warp_sync(cx);
         let places = self.box_places(base, slab.width);
         let registers = places.into_iter().flat_map(|(at, count)| ldmatrix::load(cx, at, count));
-        registers
-            .flat_map(|bits| [bits, cx.shr(bits, 16)].map(|bits| self.element(bits, element)))
-            .collect()
+        Traveled::Pairs(element, registers.collect())
     }
 
-    fn matrix_by_pairs(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Float<'c>> {
+    fn matrix_by_pairs(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Traveled<'c> {
         let cx = &self.cx;
         let window = slab.window;
         let bits = cx.or(matrix.base, matrix.pitch);
@@ -299,8 +298,17 @@ impl<'c, 'p> Kernel<'c, 'p> {
             let row = cx.add(matrix.base, cx.mul(cx.widen(row), matrix.pitch));
             self.pairs(row, bits, matrix.element, matrix.access, slab)
         });
-        let both = above.into_iter().zip(below);
-        both.flat_map(|([a, b], [c, d])| [a, b, c, d]).collect()
+        match (above, below) {
+            (Traveled::Pairs(element, above), Traveled::Pairs(_, below)) => {
+                let both = above.into_iter().zip(below);
+                Traveled::Pairs(element, both.flat_map(|(above, below)| [above, below]).collect())
+            }
+            (above, below) => {
+                let [above, below] = [above, below].map(|row| self.arrived(row));
+                let both = above.chunks_exact(2).zip(below.chunks_exact(2));
+                Traveled::Whole(both.flat_map(|(above, below)| [above, below].concat()).collect())
+            }
+        }
     }
 
     /// The lane's pairs of columns in the row at `row`. `bits` are those of every row's address,
@@ -312,7 +320,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         element: Element,
         access: Access,
         slab: &Slab<'c>,
-    ) -> Vec<[Float<'c>; 2]> {
+    ) -> Traveled<'c> {
         let cx = &self.cx;
         let column = self.lane_column(slab);
         let bytes = element.bytes();
@@ -323,45 +331,72 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let pair = Pair { at, column, end: slab.window.col_hi, aligned };
         let steps = (0..slab.width).step_by(8);
         match element {
-            Element::F32 => steps.map(|step| memory::ld_pair_f32(cx, access, pair, step)).collect(),
+            Element::F32 => Traveled::Whole(
+                steps.flat_map(|step| memory::ld_pair_f32(cx, access, pair, step)).collect(),
+            ),
             Element::Bf16 | Element::F16 => {
-                let loaded: Vec<Int> =
-                    steps.map(|step| memory::ld_pair_b16(cx, access, pair, step)).collect();
-                let widened = |bits| self.element(bits, element);
-                loaded.into_iter().map(|bits| [bits, cx.shr(bits, 16)].map(widened)).collect()
+                let load = |step| memory::ld_pair_b16(cx, access, pair, step);
+                Traveled::Pairs(element, steps.map(load).collect())
             }
         }
     }
 
-    /// The own contribution, then the others' in the order of ranks.
+    /// The sum of a box: where accumulators leave few registers, of one half of its columns after
+    /// the other, with as many bytes under way.
     fn sum(
         &self,
         sum: Sum<'p>,
         slab: &Slab<'c>,
         own: Vec<Float<'c>>,
     ) -> Result<Vec<Float<'c>>, Error> {
+        let (columns, at_once) = match self.plan.accumulators(self.program) {
+            ..=112 => (slab.width, 4),
+            113..=144 => (slab.width, 2),
+            _ => ((slab.width / 2).next_multiple_of(8), 1),
+        };
+        let mut total = Vec::with_capacity(own.len());
+        for (from, own) in (0..).step_by(columns as usize).zip(own.chunks(columns as usize / 2)) {
+            let (column, width) = (self.cx.add(slab.column, self.cx.uint(from)), own.len() * 2);
+            let part = Slab { column, width: width as u32, ..*slab };
+            total.extend(self.sum_of_part(sum, &part, own, at_once)?);
+        }
+        Ok(total)
+    }
+
+    /// Contributions in the order of ranks. The own one waits in its place, rounded and packed as
+    /// the others were: half of the registers that it came in.
+    fn sum_of_part(
+        &self,
+        sum: Sum<'p>,
+        slab: &Slab<'c>,
+        own: &[Float<'c>],
+        at_once: u32,
+    ) -> Result<Vec<Float<'c>>, Error> {
         let cx = &self.cx;
         let totals: Vec<Cell> = own.iter().map(|_| cx.cell(cx.f32)).collect();
-        totals.iter().zip(own).for_each(|(&total, own)| cx.set_f(total, own));
+        // What adds nothing, not even a sign to a zero.
+        totals.iter().for_each(|&total| cx.set_f(total, cx.float(-0.0)));
+        let own = self.traveled(own, self.program.buffers[sum.from.buffer].element);
         let (world, one) = (self.expr(&Expr::Sym(Sym::World))?, cx.int(1));
-        let others = cx.sub(world, one);
+        let rank = self.expr(&Expr::Sym(Sym::Rank))?;
+        let is_own = |index: Int<'c>| cx.is(index, Is::Eq, rank);
+        let add = |index: Int<'c>, values: Vec<Float<'c>>| {
+            let is_one = (at_once > 1).then(|| cx.is(index, Is::Lt, world));
+            for (&total, value) in totals.iter().zip(values) {
+                let (before, after) = (cx.get_f(total), cx.fadd(cx.get_f(total), value));
+                let after = is_one.map_or(after, |is_one| cx.select_f(is_one, after, before));
+                cx.set_f(total, after);
+            }
+        };
         let index = cx.cell_of(cx.int(0));
-        let at_once = self.summed_at_once();
-        cx.count(index, others, cx.uint(at_once), || {
+        cx.count(index, world, cx.uint(at_once), || {
             let first = cx.get(index);
-            let last = cx.sub(others, one);
+            let last = cx.sub(world, one);
             let each = (0..at_once).map(|ahead| cx.add(first, cx.uint(ahead)));
             let each: Vec<Int> = each.collect();
             // Behind the last: that one again, and not added.
             let matrix = |&index: &Int<'c>| self.contribution(sum, cx.min(index, last));
             let matrices = each.iter().map(matrix).collect::<Result<Vec<_>, Error>>()?;
-            let add = |index: Int<'c>, values: Vec<Float<'c>>| {
-                let is_one = cx.is(index, Is::Lt, others);
-                for (&total, value) in totals.iter().zip(values) {
-                    let (before, after) = (cx.get_f(total), cx.fadd(cx.get_f(total), value));
-                    cx.set_f(total, cx.select_f(is_one, after, before));
-                }
-            };
             let in_pieces = matrices.iter().map(|matrix| match matrix.element {
                 Element::F32 => cx.is(one, Is::Eq, cx.int(0)),
                 Element::Bf16 | Element::F16 => self.in_pieces(matrix, slab),
@@ -373,16 +408,20 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     // All loads are on their way before the first is waited for.
                     let loaded: Vec<_> =
                         matrices.iter().map(|matrix| self.pieces(matrix, slab)).collect();
-                    let values = loaded.iter().map(|pieces| self.unpack(pieces, slab));
-                    each.iter().zip(values).for_each(|(&index, values)| add(index, values));
+                    for (&index, pieces) in each.iter().zip(&loaded) {
+                        let found = self.unpack(pieces, slab);
+                        add(index, self.own_or(&own, is_own(index), found));
+                    }
                     Ok(())
                 },
                 || {
                     let ahead = cx.cell_of(first);
-                    let end = cx.min(cx.add(first, cx.uint(at_once)), others);
+                    let end = cx.min(cx.add(first, cx.uint(at_once)), world);
                     cx.count(ahead, end, one, || {
-                        let matrix = self.contribution(sum, cx.get(ahead))?;
-                        add(cx.get(ahead), self.matrix_by_pairs(&matrix, slab));
+                        let index = cx.get(ahead);
+                        let found = self.contribution(sum, index)?;
+                        let found = self.matrix_by_pairs(&found, slab);
+                        add(index, self.own_or(&own, is_own(index), found));
                         Ok(())
                     })
                 },
@@ -391,13 +430,50 @@ impl<'c, 'p> Kernel<'c, 'p> {
         Ok(totals.into_iter().map(|total| cx.get_f(total)).collect())
     }
 
-    /// What the other rank of this number contributes: own ones are not counted.
-    fn contribution(&self, sum: Sum<'p>, index: Int<'c>) -> Result<Matrix<'c>, Error> {
+    /// The own contribution where `is_own`, else what was `found` in its place.
+    fn own_or(&self, own: &Traveled<'c>, is_own: Int<'c>, found: Traveled<'c>) -> Vec<Float<'c>> {
         let cx = &self.cx;
+        match (own, found) {
+            (Traveled::Pairs(element, own), Traveled::Pairs(_, found)) => {
+                let bits = own.iter().zip(found).map(|(&own, found)| cx.select(is_own, own, found));
+                self.arrived(Traveled::Pairs(*element, bits.collect()))
+            }
+            (own, found) => {
+                let both = self.arrived(own.clone()).into_iter().zip(self.arrived(found));
+                both.map(|(own, found)| cx.select_f(is_own, own, found)).collect()
+            }
+        }
+    }
+
+    /// Values as they travel: pairs of 16 bits, or f32.
+    fn traveled(&self, values: &[Float<'c>], element: Element) -> Traveled<'c> {
+        let cx = &self.cx;
+        match element {
+            Element::F32 => Traveled::Whole(values.to_vec()),
+            Element::Bf16 | Element::F16 => {
+                let pairs = values.chunks_exact(2);
+                let pack = |pair: &[Float<'c>]| cvt_rn_x2(cx, element, pair[0], pair[1]);
+                Traveled::Pairs(element, pairs.map(pack).collect())
+            }
+        }
+    }
+
+    /// What traveled, in f32.
+    fn arrived(&self, traveled: Traveled<'c>) -> Vec<Float<'c>> {
+        let cx = &self.cx;
+        match traveled {
+            Traveled::Whole(values) => values,
+            Traveled::Pairs(element, pairs) => {
+                let both = |bits| [bits, cx.shr(bits, 16)].map(|bits| self.element(bits, element));
+                pairs.into_iter().flat_map(both).collect()
+            }
+        }
+    }
+
+    /// What a rank contributes. In the place of the own contribution lies nothing that matters.
+    fn contribution(&self, sum: Sum<'p>, rank: Int<'c>) -> Result<Matrix<'c>, Error> {
         let place: &Place = sum.from;
-        let own = self.expr(&Expr::Sym(Sym::Rank))?;
-        let behind = cx.select(cx.is(own, Is::Le, index), cx.int(1), cx.int(0));
-        cx.set(self.vars[sum.var.index()], cx.add(index, behind));
+        self.cx.set(self.vars[sum.var.index()], rank);
         self.in_workspace(place)
     }
 
@@ -414,15 +490,13 @@ impl<'c, 'p> Kernel<'c, 'p> {
             },
         })
     }
+}
 
-    /// How many contributions are loaded at once: 16 registers each, beside accumulators and sums.
-    fn summed_at_once(&self) -> u32 {
-        match self.plan.accumulators(self.program) {
-            ..=112 => 4,
-            113..=144 => 2,
-            _ => 1,
-        }
-    }
+/// A contribution as it travels, in registers.
+#[derive(Clone)]
+enum Traveled<'c> {
+    Whole(Vec<Float<'c>>),
+    Pairs(Element, Vec<Int<'c>>),
 }
 
 /// A lane's pieces of a box: 16 bytes in each of some rows.

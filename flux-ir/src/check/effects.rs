@@ -245,7 +245,7 @@ impl<'a, 'p> Walk<'a, 'p> {
                 }
                 Ok(())
             }
-            Action::Sum { own, from, loads } => {
+            Action::Sum { own, from, loads, .. } => {
                 self.regions.sum(rank, own, &from)?;
                 if let Some(first) = from.first() {
                     self.regions.loads(&loads, first)?;

@@ -3,6 +3,7 @@
 use super::fold::{Code, CodeOp, Folded, FoldedPlace, Inputs};
 use super::{Action, Change, Event, Loads, RankView, Region, TileRange, clamp};
 use crate::arena::Handle;
+use crate::element::Element;
 use crate::program::{LOADS, Stmt, ValueId};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -240,12 +241,14 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                 Action::Store { loads: self.loads(*value, &to), to, value: *value }
             }
             CodeOp::Sum { var, own, from } => {
+                let buffer = self.view.program.buffers.get(from.buffer);
+                let element = buffer.map_or(Element::F32, |buffer| buffer.element);
                 let from = self.contributions(*var, from);
                 let loads = match from.first() {
                     Some(first) => self.loads(*own, first),
                     None => self.loads_of(*own).collect(),
                 };
-                Action::Sum { own: *own, from, loads }
+                Action::Sum { own: *own, element, from, loads }
             }
             CodeOp::Load { index, from } => {
                 let region = self.region(from);

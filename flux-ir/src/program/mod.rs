@@ -368,12 +368,13 @@ pub enum Op {
         /// What; rounded to the buffer's element type.
         value: ValueId,
     },
-    /// Sums the ranks' contributions to the part of a tile that this rank owns:
-    /// `own` first, then the others' in the order of `var`, in f32. Yields [`ValueOp::Sum`].
+    /// Sums the ranks' contributions to a part of a tile, in the order of ranks and in f32: the same
+    /// bits on every rank that sums them. Yields [`ValueOp::Sum`].
     Sum {
         /// Runs over the ranks, this one left out.
         var: VarId,
-        /// This rank's own contribution.
+        /// This rank's own contribution, added in its place among the others, rounded to the
+        /// element type of `from` as if it had traveled.
         own: ValueId,
         /// Where the contribution of rank `var` lies.
         from: Place,

@@ -200,7 +200,7 @@ impl<'p> Build<'_, 'p> {
                 self.touches[id].early = past.unfenced;
                 self.touches[id].reads = reads;
             }
-            Action::Sum { own, from, loads } => {
+            Action::Sum { own, from, loads, .. } => {
                 self.loads(thread, epoch, (stmt, number), &loads)?;
                 let contributions = from.len();
                 let mut reads = Vec::new();
