@@ -258,17 +258,66 @@ mod shipped {
             c.add(tile, x.load(tile));
         }
     }
+
+    /// `C = all_reduce(X)`: each rank gets the whole sum over ranks, the same bits on all.
+    ///
+    /// Shapes: `x: [m, n]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = two_shot)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = one_shot)]
+    pub fn all_reduce(x: &Global<bf16>, c: &mut Reduced<bf16>) {
+        for tile in c.tiles() {
+            c.add(tile, x.load(tile));
+        }
+    }
+
+    /// `C = all_reduce(A · Bᵀ)`: each rank gets the whole sum over ranks, the same bits on all.
+    ///
+    /// Shapes: `a: [m, k]`, `b: [n, k]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = two_shot)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = two_shot)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    pub fn gemm_ar(a: &Global<bf16>, b: &Global<bf16>, c: &mut Reduced<bf16>) {
+        for tile in c.tiles() {
+            c.add(tile, gemm(a, b.t(), tile));
+        }
+    }
+
+    /// `C = all_reduce(A · Bᵀ) + bias + residual`: the second half of an MLP whose ranks all hold
+    /// every row. Each rank passes the same bias and the same residual.
+    ///
+    /// Shapes: `a: [m, k]`, `b: [n, k]`, `bias: [n]`, `residual: [m, n]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = two_shot)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    pub fn gemm_ar_bias_residual(
+        a: &Global<bf16>,
+        b: &Global<bf16>,
+        bias: &Global<f32>,
+        residual: &Global<bf16>,
+        c: &mut Reduced<bf16>,
+    ) {
+        for tile in c.tiles() {
+            let sum = c.reduce(tile, gemm(a, b.t(), tile));
+            c.store(tile, sum + bias.cols(tile) + residual.load(tile));
+        }
+    }
 }
 
 pub use shipped::{
-    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, all_gather, gemm_bf16, gemm_f16, gemm_nn_bf16,
-    gemm_rs, gemm_rs_bias_residual, gemm_tn_bf16, reduce_scatter,
+    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, all_gather, all_reduce, gemm_ar,
+    gemm_ar_bias_residual, gemm_bf16, gemm_f16, gemm_nn_bf16, gemm_rs, gemm_rs_bias_residual,
+    gemm_tn_bf16, reduce_scatter,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 11] {
+pub fn all() -> [&'static Definition; 14] {
     [
         gemm_bf16::definition(),
         gemm_f16::definition(),
@@ -281,5 +330,8 @@ pub fn all() -> [&'static Definition; 11] {
         gemm_rs_bias_residual::definition(),
         all_gather::definition(),
         reduce_scatter::definition(),
+        all_reduce::definition(),
+        gemm_ar::definition(),
+        gemm_ar_bias_residual::definition(),
     ]
 }

@@ -230,6 +230,8 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         kernel.params.handles().any(found)
     };
     let (gathers, scatters) = (has(Distribution::Gathered), has(Distribution::Scattered));
+    let reduces = has(Distribution::Reduced);
+    let algorithm = |schedule: &Schedule| schedule.all_reduce.unwrap_or_default();
     let pushes = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
     let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);
     let serves = compiled.target == wanted.target
@@ -240,6 +242,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && compiled.split_k == wanted.split_k
         && compiled.balance == wanted.balance
         && compiled.cache == wanted.cache
+        && (!reduces || algorithm(compiled) == algorithm(wanted))
         && (!gathers || pushes(compiled) == pushes(wanted))
         && (!scatters || stages(compiled) == stages(wanted));
     serves.then(|| wanted.clone())

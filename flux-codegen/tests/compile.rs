@@ -2,8 +2,10 @@
 
 mod support;
 
-use flux_ir::{Balance, Cache, Consumers, Schedule, Transport};
-use support::kernels::{self, GATHER, GATHER_ALONE, PLAIN, SCATTER, SCATTER_ALONE, SWIGLU};
+use flux_ir::{AllReduce, Balance, Cache, Consumers, Schedule, Transport};
+use support::kernels::{
+    self, GATHER, GATHER_ALONE, PLAIN, REDUCE, SCATTER, SCATTER_ALONE, SWIGLU,
+};
 
 /// The schedules that kernels are given by default.
 fn defaults(kernel: &str) -> Vec<Schedule> {
@@ -44,6 +46,20 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             sent(&ping_pong.clone().tile(128, 176, 64).stages(5)),
             sent(&ping_pong.clone().tile(128, 112, 64).stages(6)),
             sent(&ping_pong.tile(64, 192, 64).stages(6)),
+        ];
+    }
+    if kernel == REDUCE {
+        let [one, two] = AllReduce::ALL.map(|how| base.clone().all_reduce(how));
+        let single = one.clone().consumers(Consumers::Single).cache(Cache::StreamB);
+        return vec![
+            two.clone().tile(128, 176, 64).stages(5),
+            two.clone().tile(128, 128, 64).stages(6),
+            two.clone().tile(128, 112, 64).stages(6).consumers(Consumers::PingPong),
+            two.tile(64, 128, 64).stages(6).consumers(Consumers::PingPong),
+            single.clone().tile(16, 64, 64).stages(16),
+            single.clone().tile(64, 64, 64).stages(12),
+            single.tile(128, 64, 64).stages(8),
+            one.tile(128, 128, 64).stages(6),
         ];
     }
     vec![
@@ -128,6 +144,7 @@ default_schedules_assemble_without_spills! {
     an_all_gather_alone_has_no_spills: GATHER_ALONE;
     a_reduce_scatter_alone_has_no_spills: SCATTER_ALONE;
     what_an_epilogue_gathers_has_no_spills: GATHER_BESIDE;
+    an_all_reduce_has_no_spills: REDUCE;
 }
 
 #[test]

@@ -48,15 +48,18 @@ pub enum Distribution {
     Sharded,
     /// Every rank contributes partial sums; each keeps its row shard of the total.
     Scattered,
+    /// Every rank contributes partial sums; each gets the whole total.
+    Reduced,
 }
 
 impl Distribution {
     /// Every distribution.
-    pub const ALL: [Distribution; 4] = [
+    pub const ALL: [Distribution; 5] = [
         Distribution::Global,
         Distribution::Gathered,
         Distribution::Sharded,
         Distribution::Scattered,
+        Distribution::Reduced,
     ];
 
     /// The name in the text form.
@@ -66,13 +69,14 @@ impl Distribution {
             Distribution::Gathered => "gathered",
             Distribution::Sharded => "sharded",
             Distribution::Scattered => "scattered",
+            Distribution::Reduced => "reduced",
         }
     }
 
     /// Whether a rank's part of the tensor is its row shard and not the whole.
     pub const fn is_sharded(self) -> bool {
         match self {
-            Distribution::Global => false,
+            Distribution::Global | Distribution::Reduced => false,
             Distribution::Gathered | Distribution::Sharded | Distribution::Scattered => true,
         }
     }
@@ -263,9 +267,10 @@ pub enum Op {
         /// The type rounded to, to nearest even.
         to: Element,
     },
-    /// Contributes `x` to the sum over ranks; yields that sum, in the rows this rank owns.
+    /// Contributes `x` to the sum over ranks; yields that sum, in the rows this rank owns of a
+    /// scattered output, in every row of a reduced one.
     Reduce {
-        /// A scattered output.
+        /// A scattered or reduced output.
         output: ParamId,
         /// This rank's contribution.
         x: Value,

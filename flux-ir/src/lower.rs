@@ -9,14 +9,17 @@
 //! | `values::build` | buffers | the epilogue's dataflow |
 //! | `gather::place` | shards | workspace, chunk map and the agent that pushes shards |
 //! | `scatter::place` | shards | workspace and signals of contributions |
+//! | `reduce::one_shot` | tensors | workspace and signals of a sum that every rank takes |
 //! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
+//! | `Total::bring` | tiles | the agent that brings sums from their owners |
 //! | `Staged::drain` | chunk map | the agents that send contributions |
 
 mod build;
 mod gather;
 mod gemm;
 mod put;
+mod reduce;
 mod scatter;
 mod tensors;
 mod tiles;
@@ -26,7 +29,7 @@ mod values;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::kernel::{Distribution, Kernel, Param, ParamId};
 use crate::program::Program;
-use crate::schedule::{Schedule, Transport};
+use crate::schedule::{AllReduce, Schedule, Transport};
 use build::Builder;
 use usage::Dim;
 
@@ -42,8 +45,14 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     let values = values::build(&mut builder, &tensors);
     let gathers = gather::place(&mut builder, &tensors);
     let scatter = scatter::place(&mut builder, &tensors);
-    let table = tiles::order(&mut builder, &tensors, &gathers, scatter.as_ref());
-    gemm::build(&mut builder, &tensors, &values, &gathers, scatter.as_ref(), table);
+    let one_shot = reduce::one_shot(&mut builder, &tensors);
+    let tiles = tiles::order(&mut builder, &tensors, &gathers, scatter.as_ref());
+    let sums = (scatter.as_ref(), one_shot.as_ref());
+    gemm::build(&mut builder, &tensors, &values, &gathers, sums, &tiles);
+    if let Some(total) = scatter.as_ref().and_then(|scatter| scatter.total.as_ref()) {
+        let agent = total.bring(&mut builder, &tensors, &tiles);
+        builder.program.agents.push(agent);
+    }
     if let Some((scatter, staged)) = scatter.as_ref().zip(scatter.as_ref().and_then(|s| s.staged)) {
         for sender in staged.drain(&mut builder, &tensors, scatter) {
             builder.program.agents.push(sender);
@@ -96,6 +105,15 @@ fn transport(
         );
         return refuse(param, message, "leave `transport` out: copy engines gather both");
     }
+    if let Some((_, reduced)) = find(Distribution::Reduced) {
+        all_reduce(schedule, reduced, gathered.map(|(_, param)| param))?;
+    } else if let Some(algorithm) = schedule.all_reduce {
+        let name = algorithm.name();
+        let message = format!("expected no `all_reduce` where nothing is reduced, found `{name}`");
+        let diagnostic = Diagnostic::new(Rule::Schedule, kernel.span, message);
+        let help = "leave `all_reduce` out, or declare an output `&mut Reduced<_>`";
+        return Err(diagnostic.help(help).into());
+    }
     match (schedule.transport, gathered, scattered) {
         (Some(Transport::Put), Some(param), _) if schedule.tail.is_some() => {
             let message = format!(
@@ -120,4 +138,43 @@ fn transport(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the schedule moves what is reduced as it can be: contributions are put.
+fn all_reduce(
+    schedule: &Schedule,
+    reduced: &Param,
+    gathered: Option<&Param>,
+) -> Result<(), Diagnostics> {
+    let name = &reduced.name;
+    let refuse = |message: String, help: &str| {
+        Err(Diagnostic::new(Rule::Schedule, reduced.span, message).help(help).into())
+    };
+    let Some(gathered) = gathered else {
+        if let Some(transport @ (Transport::CopyEngine | Transport::CopyFirst)) = schedule.transport
+        {
+            let found = transport.name();
+            let message =
+                format!("expected `transport = put` for the reduced `{name}`, found {found}");
+            return refuse(message, "leave `transport` out: contributions are put");
+        }
+        let cut = [("head", schedule.head.is_some()), ("tail", schedule.tail.is_some())];
+        if let Some((what, _)) = cut.into_iter().find(|(_, is_cut)| *is_cut) {
+            let message = format!("expected no `{what}` for the reduced `{name}`, found one");
+            return refuse(
+                message,
+                &format!("leave `{what}` out: tiles are put as they are ready"),
+            );
+        }
+        return Ok(());
+    };
+    let two_shot = schedule.all_reduce.unwrap_or_default() == AllReduce::TwoShot;
+    if two_shot && schedule.transport == Some(Transport::Put) {
+        let message = format!(
+            "expected copy warps for one of the gathered `{}` and the reduced `{name}`, found both",
+            gathered.name
+        );
+        return refuse(message, "leave `transport` out: copy engines gather");
+    }
+    Ok(())
 }

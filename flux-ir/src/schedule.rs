@@ -126,6 +126,31 @@ impl Transport {
     }
 }
 
+/// How every rank gets the sum of a reduced output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AllReduce {
+    /// Every rank sends its contribution to every other, and each adds them up itself: one step, for
+    /// outputs so small that its latency is what they take.
+    OneShot,
+    /// Contributions travel to the owner of their rows, who adds them up; the others bring the sum from
+    /// there. Two steps, and `world / 2` times fewer bytes.
+    #[default]
+    TwoShot,
+}
+
+impl AllReduce {
+    /// Both algorithms.
+    pub const ALL: [AllReduce; 2] = [AllReduce::OneShot, AllReduce::TwoShot];
+
+    /// The name in schedules.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AllReduce::OneShot => "one_shot",
+            AllReduce::TwoShot => "two_shot",
+        }
+    }
+}
+
 /// How the first rows of a scattered output travel: in small copies, so that the link starts when
 /// few tiles are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -171,6 +196,8 @@ pub struct Schedule {
     /// How bytes move between ranks; `None` takes copy engines for gathered tensors and puts for
     /// scattered ones.
     pub transport: Option<Transport>,
+    /// How every rank gets the sum of a reduced output; `None` takes two steps.
+    pub all_reduce: Option<AllReduce>,
     /// Rows of a communication chunk; `None` sends a shard whole.
     pub chunk_rows: Option<u32>,
     /// How the first rows of a scattered output travel, where copy engines send them; `None` sends
@@ -196,6 +223,7 @@ impl Schedule {
             cache: Cache::Normal,
             order: None,
             transport: None,
+            all_reduce: None,
             chunk_rows: None,
             head: None,
             tail: None,
@@ -270,6 +298,12 @@ impl Schedule {
         self
     }
 
+    /// Sets how every rank gets the sum of a reduced output.
+    pub const fn all_reduce(mut self, algorithm: AllReduce) -> Self {
+        self.all_reduce = Some(algorithm);
+        self
+    }
+
     /// Sets the rows of a communication chunk.
     pub const fn chunk_rows(mut self, rows: u32) -> Self {
         self.chunk_rows = Some(rows);
@@ -313,6 +347,9 @@ impl fmt::Display for Schedule {
         }
         if let Some(transport) = self.transport {
             write!(f, ", transport = {}", transport.name())?;
+        }
+        if let Some(algorithm) = self.all_reduce {
+            write!(f, ", all_reduce = {}", algorithm.name())?;
         }
         if let Some(rows) = self.chunk_rows {
             write!(f, ", chunk_rows = {rows}")?;

@@ -4,8 +4,8 @@ use flux_ir::arena::Arena;
 use flux_ir::eval::{Action, Launch, RankView};
 use flux_ir::program::{Agent, AgentId, Engine, Expr, Op, Stmt, Update};
 use flux_ir::{
-    Arrival, Consumers, Head, Kernel, Order, Program, Rule, Schedule, Shape, Tail, Target,
-    TileCoord, Transport, check, lower,
+    AllReduce, Arrival, Consumers, Head, Kernel, Order, Program, Rule, Schedule, Shape, Tail,
+    Target, TileCoord, Transport, check, lower,
 };
 use proptest::prelude::*;
 use std::fs;
@@ -36,6 +36,65 @@ fn small() -> Schedule {
 
 fn launch(m: u32, n: u32, k: u32, world: u32, ctas: u32) -> Launch {
     Launch { shape: Shape { m, n, k }, world, ctas }
+}
+
+/// Ranks wait for each other's tiles, so orders that begin with the own shard end in a deadlock.
+#[test]
+fn reduced_outputs_pass_under_every_schedule_they_admit() {
+    let shared = [Order::RowMajor, Order::ColumnMajor, Order::Grouped(2)];
+    let by_owner = [Order::NextRankFirst, Order::Xor, Order::TwoNuma];
+    for algorithm in AllReduce::ALL {
+        let orders = shared.iter().chain(match algorithm {
+            AllReduce::OneShot => &[],
+            AllReduce::TwoShot => by_owner.as_slice(),
+        });
+        for order in orders.cloned().map(Some).chain([None]) {
+            for consumers in Consumers::ALL {
+                for target in Target::ALL {
+                    let mut schedule = match (target, consumers) {
+                        (Target::Host, _) => small(),
+                        (Target::Sm90a, Consumers::Cooperative) => {
+                            Schedule::sm_90a().tile(128, 128, 64)
+                        }
+                        (Target::Sm90a, _) => Schedule::sm_90a().tile(64, 128, 64),
+                    };
+                    schedule = schedule.consumers(consumers).all_reduce(algorithm);
+                    schedule.order = order.clone();
+                    let found = check::verify(lowered("gemm_ar", &schedule)).err();
+                    assert!(found.is_none(), "{schedule}:\n{}", found.unwrap_or_default());
+                }
+            }
+        }
+        let own_first = small().all_reduce(algorithm).order(Order::OwnShardFirst);
+        let found = check::verify(lowered("gemm_ar", &own_first)).err().unwrap_or_default();
+        assert!(found.0.iter().any(|found| found.rule == Rule::Deadlock), "{own_first}: {found}");
+    }
+}
+
+#[test]
+fn schedules_that_no_reduced_output_admits_are_refused() {
+    let of = |name, schedule: &Schedule| {
+        let found = lower::lower(&kernel(name), schedule).err().unwrap_or_default();
+        assert!(
+            found.0.iter().any(|found| found.rule == Rule::Schedule),
+            "{name}, {schedule}: {found}"
+        );
+        found.to_string()
+    };
+    for name in KERNELS {
+        for algorithm in AllReduce::ALL {
+            let found = of(name, &small().all_reduce(algorithm));
+            assert!(found.contains("where nothing is reduced"), "{found}");
+        }
+    }
+    for transport in [Transport::CopyEngine, Transport::CopyFirst] {
+        let found = of("gemm_ar", &small().transport(transport));
+        assert!(found.contains(transport.name()) && found.contains("are put"), "{found}");
+    }
+    for (schedule, what) in [(small().head(8, 2), "head"), (small().tail(8, 2), "tail")] {
+        let found = of("gemm_ar", &schedule);
+        assert!(found.contains(&format!("leave `{what}` out")), "{found}");
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
 use flux_ir::{
-    Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order, Schedule, Tail, Target,
-    Transport,
+    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order, Schedule, Tail,
+    Target, Transport,
 };
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
@@ -265,6 +265,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         cache,
         order: _,
         transport,
+        all_reduce,
         chunk_rows,
         head,
         tail,
@@ -294,6 +295,10 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         Transport::CopyFirst => quote!(.transport(::flux::Transport::CopyFirst)),
         Transport::Put => quote!(.transport(::flux::Transport::Put)),
     });
+    let all_reduce = all_reduce.map(|algorithm| match algorithm {
+        AllReduce::OneShot => quote!(.all_reduce(::flux::AllReduce::OneShot)),
+        AllReduce::TwoShot => quote!(.all_reduce(::flux::AllReduce::TwoShot)),
+    });
     let order = match &syntax.order {
         OrderSyntax::Default => None,
         OrderSyntax::BuiltIn(order) => built_in(order),
@@ -315,6 +320,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             .balance(::flux::Balance::#balance)
             .cache(::flux::Cache::#cache)
             #transport
+            #all_reduce
             #order
             #chunk_rows
             #head
@@ -410,6 +416,7 @@ fn language_type(ty: ParamType) -> TokenStream {
                 Distribution::Gathered => quote!(Gathered),
                 Distribution::Sharded => quote!(Sharded),
                 Distribution::Scattered => quote!(Scattered),
+                Distribution::Reduced => quote!(Reduced),
             };
             quote!(& #mutable ::flux::lang::#tensor<#element>)
         }

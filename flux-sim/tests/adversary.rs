@@ -3,18 +3,24 @@
 mod common;
 
 use common::{Case, Form, problem};
-use flux_ir::{Element, Schedule, Shape, Transport};
+use flux_ir::{AllReduce, Element, Schedule, Shape, Transport};
 use flux_sim::adversary;
 
 #[test]
 fn every_interleaving_gives_the_bits_that_threads_give() {
     let shapes = [Shape { m: 3, n: 9, k: 5 }, Shape { m: 29, n: 17, k: 12 }];
-    for form in Form::ALL {
+    for form in Form::ALL.into_iter().chain([Form::Reduce, Form::GatherReduce]) {
         for world in [1, 2, 3, 4] {
             for shape in shapes {
                 let element = Element::ALL[(world % 3) as usize];
                 let kernel = form.kernel(element, true);
                 let mut schedule = Schedule::host().tile(8, 8, 16).chunk_rows(3);
+                if form.reduces() {
+                    schedule = schedule.all_reduce(AllReduce::ALL[usize::from(shape.m < 8)]);
+                }
+                if form == Form::Reduce && shape.m > 8 {
+                    schedule = schedule.all_reduce(AllReduce::ALL[world as usize % 2]);
+                }
                 if form == Form::Scatter && shape.m > 8 {
                     // Copy engines send what is not put.
                     schedule = schedule.transport(Transport::CopyEngine).tail(4, 2);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Builder, Case, Matrix, Tensor, Tensors};
 use flux_ir::kernel::{Binary, Distribution, Lhs, Op, Unary, Value};
-use flux_ir::{Element, Ranks, Schedule, Shape};
+use flux_ir::{AllReduce, Element, Ranks, Schedule, Shape};
 
 const SHAPES: [Shape; 3] =
     [Shape { m: 2, n: 5, k: 3 }, Shape { m: 21, n: 18, k: 7 }, Shape { m: 40, n: 9, k: 16 }];
@@ -86,6 +86,74 @@ fn a_scattered_sum_reads_shards_vectors_and_scalars() {
                     assert_eq!(first, c.shard(ranks).data, "c at {shape}, {ranks:?}");
                     assert_eq!(second, c2.shard(ranks).data, "c2 at {shape}, {ranks:?}");
                 }
+            }
+        }
+    }
+}
+
+/// `c = sum(a · bᵀ) · s + bias + scale + r` and `c2 = max(sum, t)`, whole on every rank.
+#[test]
+fn a_reduced_sum_reads_matrices_vectors_and_scalars_that_ranks_share() {
+    let mut k = Builder::new("reduce");
+    let [a, b] = ["a", "b"].map(|name| k.tensor(name, Distribution::Global, Element::Bf16));
+    let bias = k.tensor("bias", Distribution::Global, Element::F32);
+    let scale = k.tensor("scale", Distribution::Global, Element::F16);
+    let r = k.tensor("r", Distribution::Global, Element::Bf16);
+    let [s, t] = ["s", "t"].map(|name| k.scalar(name));
+    let [c, c2] = ["c", "c2"].map(|name| k.tensor(name, Distribution::Reduced, Element::F32));
+    let x = k.op(Op::Gemm { a: Lhs::Param(a), b, transposed: true });
+    let sum = k.op(Op::Reduce { output: c, x });
+    let s = k.op(Op::Scalar { param: s });
+    let y = binary(&mut k, Binary::Mul, sum, s);
+    let bias = k.op(Op::Cols { tensor: bias });
+    let y = binary(&mut k, Binary::Add, y, bias);
+    let scale = k.op(Op::Rows { tensor: scale });
+    let y = binary(&mut k, Binary::Add, y, scale);
+    let r = k.op(Op::Load { tensor: r });
+    let y = binary(&mut k, Binary::Add, y, r);
+    k.op(Op::Store { output: c, x: y });
+    let t = k.op(Op::Scalar { param: t });
+    let z = binary(&mut k, Binary::Max, sum, t);
+    k.op(Op::Store { output: c2, x: z });
+    let kernel = k.finish(c);
+    for (world, algorithm) in
+        [1, 2, 3, 4, 8].into_iter().flat_map(|w| AllReduce::ALL.map(|a| (w, a)))
+    {
+        for shape in SHAPES {
+            let schedule = Schedule::host().tile(8, 8, 16).all_reduce(algorithm);
+            let case = Case::new(&kernel, &schedule, shape, world, 2);
+            let [m, n, k] = [shape.m, shape.n, shape.k].map(|extent| extent as usize);
+            let a = |rank: u32| Matrix::integers(m, k, 2, u64::from(rank) + 10);
+            let b = |rank: u32| Matrix::integers(n, k, 2, u64::from(rank) + 90);
+            let products = (0..world).map(|rank| a(rank).times(&b(rank), true));
+            let sum = products.reduce(|sum, product| sum.plus(&product)).expect("a rank");
+            let bias = Matrix::integers(1, n, 9, 4);
+            let scale = Matrix::integers(m, 1, 9, 5);
+            let r = Matrix::integers(m, n, 9, 6);
+            let (s, t) = (-3.0, 2.0);
+            let c = Matrix::from_fn(m, n, |i, j| {
+                s * sum.at(i, j) + bias.at(0, j) + scale.at(i, 0) + r.at(i, j)
+            });
+            let c2 = Matrix::from_fn(m, n, |i, j| sum.at(i, j).max(t));
+            let poison = || Tensor::F32(vec![f32::NAN; m * n]);
+            let tensors = |rank| Tensors {
+                inputs: vec![
+                    ("a", Tensor::new(Element::Bf16, &a(rank).data)),
+                    ("b", Tensor::new(Element::Bf16, &b(rank).data)),
+                    ("bias", Tensor::new(Element::F32, &bias.data)),
+                    ("scale", Tensor::new(Element::F16, &scale.data)),
+                    ("r", Tensor::new(Element::Bf16, &r.data)),
+                ],
+                outputs: vec![("c", poison()), ("c2", poison())],
+                scalars: vec![s as f32, t as f32],
+            };
+            let mut launches: Vec<Vec<_>> =
+                (0..3).map(|_| (0..world).map(tensors).collect()).collect();
+            case.run(&mut launches);
+            for (rank, tensors) in launches.iter().flat_map(|ranks| ranks.iter().enumerate()) {
+                let [first, second] = [0, 1].map(|i| tensors.outputs[i].1.values());
+                assert_eq!(first, c.data, "c at {shape}, {algorithm:?}, rank {rank} of {world}");
+                assert_eq!(second, c2.data, "c2 at {shape}, {algorithm:?}, rank {rank} of {world}");
             }
         }
     }

@@ -6,7 +6,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{Schedule, Shape, Target, Transport};
+use flux_ir::{AllReduce, Schedule, Shape, Target, Transport};
 use flux_sim::explore::{Difference, ExploreError, Limits, Outcome, Reduction, equivalent, run};
 
 /// The kernels of `flux-ir`'s file tests: one of each distribution.
@@ -84,6 +84,31 @@ fn contributions_that_copy_engines_send_are_sound_in_every_interleaving() {
             for (world, rows) in [(1, 2), (2, 1), (2, 4), (2, 5), (2, 8), (3, 6), (3, 4)] {
                 let shape = Shape { m: rows * tile.m / 2, n: tile.n + 1, k: tile.k };
                 let launch = Launch { shape, world, ctas: 1 };
+                let outcome = run(&program, launch, EPOCHS, &Limits::default());
+                let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
+                assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
+                assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
+            }
+        }
+    }
+}
+
+/// Sums that every rank gets: all that it takes in one step, or brought from their owners by copy
+/// warps.
+#[test]
+fn reduced_outputs_are_sound_in_every_interleaving() {
+    let text = include_str!("../../flux-ir/tests/filetests/kernel/gemm_ar.flux");
+    let kernel: Kernel = text.parse().expect("a kernel");
+    for algorithm in AllReduce::ALL {
+        for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
+            let schedule = small.all_reduce(algorithm);
+            let tile = schedule.tile;
+            let program = lower(&kernel, &schedule).expect("a Program");
+            for (world, rows, ctas) in
+                [(1, 2, 1), (2, 1, 1), (2, 2, 2), (2, 4, 1), (2, 5, 1), (3, 4, 1), (3, 2, 1)]
+            {
+                let shape = Shape { m: rows * tile.m / 2, n: tile.n, k: tile.k };
+                let launch = Launch { shape, world, ctas };
                 let outcome = run(&program, launch, EPOCHS, &Limits::default());
                 let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
                 assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");

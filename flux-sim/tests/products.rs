@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Case, Form, Matrix, Tensor, Tensors, problem};
-use flux_ir::{Departure, Element, Order, Schedule, Shape, Tail, Transport};
+use flux_ir::{AllReduce, Consumers, Departure, Element, Order, Schedule, Shape, Tail, Transport};
 use proptest::prelude::*;
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
@@ -114,6 +114,48 @@ fn shards_that_copy_warps_push_are_exact() {
 #[test]
 fn a_gathered_and_scattered_product_is_exact() {
     every_world_and_shape(Form::GatherScatter);
+}
+
+/// Schedules of reduced outputs: both algorithms, tiles, consumers and orders.
+fn reducing() -> Vec<Schedule> {
+    let [one, two] = AllReduce::ALL.map(|algorithm| small().all_reduce(algorithm));
+    let ping_pong = Consumers::PingPong;
+    vec![
+        one.clone(),
+        two.clone(),
+        one.clone().order(Order::RowMajor).tile(5, 3, 16),
+        two.clone().order(Order::Xor).consumers(ping_pong),
+        one.order(Order::ColumnMajor).consumers(ping_pong),
+        two.clone().order(Order::RowMajor),
+        two.tile(16, 24, 16).order(Order::Departure(Departure { rows: 8, shards: 2 })),
+    ]
+}
+
+#[test]
+fn a_reduced_product_is_exact() {
+    for world in 1..=8 {
+        for (index, shape) in SHAPES.into_iter().enumerate() {
+            let element = Element::ALL[(index + world as usize) % 3];
+            // Each world and each shape meets every schedule.
+            let schedules = reducing();
+            for turn in [0, 3] {
+                let schedule = &schedules[(index + world as usize + turn) % schedules.len()];
+                check(Form::Reduce, element, index % 2 == 0, schedule, shape, world);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gathered_and_reduced_product_is_exact() {
+    for world in WORLDS {
+        for (index, shape) in SHAPES.into_iter().enumerate() {
+            for schedule in &reducing()[..2] {
+                let schedule = schedule.clone().chunk_rows(1 + index as u32 * 3);
+                check(Form::GatherReduce, Element::Bf16, true, &schedule, shape, world);
+            }
+        }
+    }
 }
 
 #[test]

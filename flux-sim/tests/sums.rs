@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Case, Form, Matrix, Tensor, Tensors};
-use flux_ir::{Consumers, Element, Order, Ranks, Schedule, Shape, Transport};
+use flux_ir::{AllReduce, Consumers, Element, Order, Ranks, Schedule, Shape, Transport};
 use flux_sim::adversary;
 
 /// What a rank multiplies: two ranks in three have large numbers, opposite to each other's on the
@@ -136,6 +136,19 @@ fn check(form: Form, schedules: &[Schedule]) {
 #[test]
 fn a_scattered_sum_is_the_one_in_the_order_of_ranks() {
     check(Form::Scatter, &schedules());
+}
+
+#[test]
+fn every_rank_has_the_reduced_sum_whoever_took_it() {
+    let small = Schedule::host().tile(8, 8, 16);
+    let schedules: Vec<_> = AllReduce::ALL
+        .into_iter()
+        .flat_map(|algorithm| {
+            let small = small.clone().all_reduce(algorithm);
+            [small.clone(), small.clone().order(Order::RowMajor), small.tile(16, 24, 16)]
+        })
+        .collect();
+    check(Form::Reduce, &schedules);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::kernel::{Kernel, Op, OpEntry};
 use flux_ir::{
-    Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics, Order, Rule, Schedule,
-    Span, Target, Transport,
+    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics, Order, Rule,
+    Schedule, Span, Target, Transport,
 };
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -61,7 +61,7 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 12] = [
+const CHOICES: [&str; 13] = [
     "tile",
     "stages",
     "consumers",
@@ -70,6 +70,7 @@ const CHOICES: [&str; 12] = [
     "cache",
     "order",
     "transport",
+    "all_reduce",
     "chunk_rows",
     "head",
     "tail",
@@ -210,6 +211,10 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         "cache" => {
             let names = Cache::ALL.map(Cache::name);
             schedule.cache(Cache::ALL[word(known, value, &names)?])
+        }
+        "all_reduce" => {
+            let names = AllReduce::ALL.map(AllReduce::name);
+            schedule.all_reduce(AllReduce::ALL[word(known, value, &names)?])
         }
         "transport" => {
             let names = Transport::ALL.map(Transport::name);

@@ -17,15 +17,16 @@ pub struct Parameter {
 }
 
 /// The names of the tensor types, in the order of [`Distribution::ALL`].
-const TENSORS: [(&str, Distribution); 4] = [
+const TENSORS: [(&str, Distribution); 5] = [
     ("Global", Distribution::Global),
     ("Gathered", Distribution::Gathered),
     ("Sharded", Distribution::Sharded),
     ("Scattered", Distribution::Scattered),
+    ("Reduced", Distribution::Reduced),
 ];
 
 const PARAMETERS: &str = "a parameter is `&Global<T>`, `&mut Global<T>`, `&Gathered<T>`, \
-    `&Sharded<T>`, `&mut Scattered<T>` or `f32`, with `T` one of bf16, f16, f32";
+    `&Sharded<T>`, `&mut Scattered<T>`, `&mut Reduced<T>` or `f32`, with `T` one of bf16, f16, f32";
 
 /// The parameters of a kernel, and every rule its signature breaks. Parameters come back even
 /// then, so that `launch` keeps its shape for callers while a type is being edited.
@@ -126,7 +127,7 @@ fn parameter_type(ty: &Type) -> Result<ParamType, Diagnostic> {
                     .help("numbers passed at launch are `f32`: arithmetic is done in f32"))
             }
             Some(name) if TENSORS.iter().any(|(tensor, _)| *tensor == name) => {
-                let mutable = if name == "Scattered" { "mut " } else { "" };
+                let mutable = if matches!(name, "Scattered" | "Reduced") { "mut " } else { "" };
                 Err(language(
                     position(ty),
                     format!("expected a reference, found `{name}` by value"),
@@ -159,6 +160,12 @@ fn tensor_type(path: &syn::TypePath, written: bool) -> Result<ParamType, Diagnos
         (Distribution::Scattered, false) => {
             return Err(language(span, "a `Scattered` tensor is only written").help(format!(
                 "write `&mut {}`; a shard that is read is `&Sharded<T>`",
+                text_of(path)
+            )));
+        }
+        (Distribution::Reduced, false) => {
+            return Err(language(span, "a `Reduced` tensor is only written").help(format!(
+                "write `&mut {}`; a tensor that is read whole is `&Global<T>`",
                 text_of(path)
             )));
         }

@@ -233,7 +233,7 @@ fn tensors_of_another_distribution() {
     check(
         AB,
         "c.add(tile, gemm(a, b, tile));",
-        "types at `add`: `c` is a `Global`: nothing is summed into it (write `c.store(tile, …)`, or declare `c: &mut Scattered<T>` to sum over the ranks)",
+        "types at `add`: `c` is a `Global`: nothing is summed into it (write `c.store(tile, …)`, or declare `c: &mut Scattered<T>` or `&mut Reduced<T>` to sum over the ranks)",
     );
     check(
         RS,
@@ -286,7 +286,7 @@ fn every_mistake_is_reported_and_none_twice() {
 #[test]
 fn signatures() {
     let of = |signature: &str| said_of(&format!("{signature} {{ }}"), &ModuleScope::default());
-    let parameters = "a parameter is `&Global<T>`, `&mut Global<T>`, `&Gathered<T>`, `&Sharded<T>`, `&mut Scattered<T>` or `f32`, with `T` one of bf16, f16, f32";
+    let parameters = "a parameter is `&Global<T>`, `&mut Global<T>`, `&Gathered<T>`, `&Sharded<T>`, `&mut Scattered<T>`, `&mut Reduced<T>` or `f32`, with `T` one of bf16, f16, f32";
     for (signature, expected) in [
         ("fn k(a: Vec<f32>)", format!("`Vec`: `Vec<f32>` cannot be a kernel parameter ({parameters})")),
         ("fn k(a: &Vec<f32>)", format!("`Vec`: `Vec<f32>` cannot be a kernel parameter ({parameters})")),

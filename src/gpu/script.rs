@@ -11,7 +11,7 @@
 mod deeds;
 mod merge;
 
-use deeds::{Deed, Deeds, Raise, deeds};
+use deeds::{Deed, Deeds, Raise, deeds, reads_peers};
 use flux_ir::eval::{Change, Launch, RankView, Region};
 use flux_ir::program::{BufferId, Engine, Program, SignalId};
 use std::collections::BTreeMap;
@@ -97,6 +97,12 @@ pub(super) fn scripts(
     launch: Launch,
     active: u32,
 ) -> Result<[Script; 2], String> {
+    let view = RankView::new(program, launch, active).map_err(|error| error.to_string())?;
+    if reads_peers(&view) {
+        return Err(
+            "the rank reads what its peers computed, and passive peers compute nothing".into()
+        );
+    }
     let script = |epoch| Script::new(program, launch, active, epoch);
     let [odd, even] = [script(1)?, script(2)?];
     if [script(3)?, script(4)?] != [odd.clone(), even.clone()] || odd.words() != even.words() {

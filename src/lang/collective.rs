@@ -207,3 +207,77 @@ impl<T: Element> Scattered<T> {
         match self.never {}
     }
 }
+
+/// An output that is summed over the ranks and that every rank gets whole: each contributes every
+/// tile, and all hold the same bits afterwards.
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// C = all_reduce(A · Bᵀ)
+/// #[flux::kernel]
+/// fn gemm_ar(a: &Global<bf16>, b: &Global<bf16>, c: &mut Reduced<bf16>) {
+///     for tile in c.tiles() {
+///         c.add(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// A schedule says how: `all_reduce = two_shot` sums each row on the rank that owns it, from which the
+/// others bring it; `all_reduce = one_shot` sends every contribution to every rank, in one step, which
+/// is faster for few rows.
+#[derive(Debug)]
+pub struct Reduced<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Reduced<T> {
+    /// The tiles of the output.
+    pub fn tiles(&self) -> Tiles {
+        match self.never {}
+    }
+
+    /// Contributes a tile to the sum over the ranks, and stores that sum. Contributions travel as
+    /// `T` and are added in f32, in the order of ranks.
+    pub fn add(&mut self, tile: Tile, x: Fragment) {
+        let _ = (tile, x);
+        match self.never {}
+    }
+
+    /// Contributes a tile to the sum over the ranks, and yields that sum, to be
+    /// [`store`](Reduced::store)d to a `Reduced` output.
+    ///
+    /// What the sum is joined with has to be the same on every rank, as a bias or a residual is that
+    /// each rank holds a copy of: where one rank sums for all, it is that rank's that counts.
+    ///
+    /// ```
+    /// # use flux::prelude::*;
+    /// /// C = all_reduce(A · Bᵀ) + bias + residual
+    /// #[flux::kernel]
+    /// fn row_parallel(
+    ///     a: &Global<bf16>,
+    ///     b: &Global<bf16>,
+    ///     bias: &Global<f32>,
+    ///     residual: &Global<bf16>,
+    ///     c: &mut Reduced<bf16>,
+    /// ) {
+    ///     for tile in c.tiles() {
+    ///         let total = c.reduce(tile, gemm(a, b.t(), tile));
+    ///         c.store(tile, total + bias.cols(tile) + residual.load(tile));
+    ///     }
+    /// }
+    /// # fn main() {}
+    /// ```
+    #[must_use = "the sum over the ranks is lost unless it is stored"]
+    pub fn reduce(&mut self, tile: Tile, x: Fragment) -> Fragment {
+        let _ = (tile, x);
+        match self.never {}
+    }
+
+    /// Writes what was made of the sum over the ranks, rounded to `T`.
+    pub fn store(&mut self, tile: Tile, x: Fragment) {
+        let _ = (tile, x);
+        match self.never {}
+    }
+}

@@ -38,6 +38,7 @@
 //! | [`&Gathered<T>`](Gathered) | each rank has a row shard, all rows are read | [`wait`](Gathered::wait) |
 //! | [`&Sharded<T>`](Sharded) | each rank has a row shard and reads that | [`load`](Sharded::load), [`rows`](Sharded::rows) |
 //! | [`&mut Scattered<T>`](Scattered) | summed over the ranks; each keeps its row shard | [`tiles`](Scattered::tiles), [`add`](Scattered::add), [`reduce`](Scattered::reduce), [`store`](Scattered::store) |
+//! | [`&mut Reduced<T>`](Reduced) | summed over the ranks; each gets the whole sum | [`tiles`](Reduced::tiles), [`add`](Reduced::add), [`reduce`](Reduced::reduce), [`store`](Reduced::store) |
 //! | `f32` | a number given at launch | arithmetic |
 //!
 //! `T` is `bf16`, `f16` or `f32`: how elements lie in memory. Arithmetic is done in f32.
@@ -90,7 +91,7 @@ mod math;
 mod tensor;
 mod tile;
 
-pub use collective::{Gathered, Ready, Scattered, Sharded};
+pub use collective::{Gathered, Ready, Reduced, Scattered, Sharded};
 pub use fragment::{Fragment, Operand};
 pub use gemm::{Left, Right, gemm};
 pub use math::{Pair, cast, exp, gelu, gelu_tanh, max, min, relu, silu, tanh};

@@ -154,8 +154,23 @@ kernel @gather_beside(%a: &global<f16>, %b: &global<f16>, %x: &gathered<f32>, %c
   }
 }";
 
+/// GEMM, all-reduce, bias and residual.
+pub(crate) const REDUCE: &str = "
+kernel @reduce(%a: &global<bf16>, %b: &global<bf16>, %bias: &global<f32>, %res: &global<bf16>,
+               %c: &mut reduced<bf16>) {
+  for tile in %c {
+    %0 = gemm %a, %b.t
+    %1 = reduce %c, %0
+    %2 = cols %bias
+    %3 = add %1, %2
+    %4 = load %res
+    %5 = add %3, %4
+    store %c, %5
+  }
+}";
+
 /// Every kernel that some schedule here compiles.
-pub(crate) const ALL: [&str; 12] = [
+pub(crate) const ALL: [&str; 13] = [
     PLAIN,
     PLAIN_F16,
     NOT_TRANSPOSED,
@@ -168,4 +183,5 @@ pub(crate) const ALL: [&str; 12] = [
     GATHER_ALONE,
     SCATTER_ALONE,
     GATHER_BESIDE,
+    REDUCE,
 ];

@@ -4,6 +4,7 @@ use super::build::{Builder, own, stmt};
 use super::gather::{
     Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span,
 };
+use super::reduce::OneShot;
 use super::scatter::{Scatter, Staged};
 use super::tensors::Tensors;
 use super::tiles::Tiles;
@@ -14,12 +15,13 @@ use crate::program::{
     Agent, At, Completion, Cond, Engine, Expr, Op, Place, Product, Range, Scope, SignalId, Stmt,
     Sym, Transposed, Update, VarId,
 };
+use crate::span::Span;
 
 /// The tile at hand: its row and column in the grid, its rows and columns in the matrix, and the
 /// chunks its rows arrive or leave in.
-struct Tile {
-    m: VarId,
-    n: VarId,
+pub(super) struct Tile {
+    pub(super) m: VarId,
+    pub(super) n: VarId,
     chunks: Range,
     m0: VarId,
     m1: VarId,
@@ -28,11 +30,11 @@ struct Tile {
 }
 
 impl Tile {
-    fn rows(&self) -> Range {
+    pub(super) fn rows(&self) -> Range {
         Range::new(self.m0, self.m1)
     }
 
-    fn cols(&self) -> Range {
+    pub(super) fn cols(&self) -> Range {
         Range::new(self.n0, self.n1)
     }
 }
@@ -42,12 +44,12 @@ pub(super) fn build(
     tensors: &Tensors,
     values: &Values,
     gathers: &Gathers,
-    scatter: Option<&Scatter>,
-    tiles: Tiles,
+    (scatter, one_shot): (Option<&Scatter>, Option<&OneShot>),
+    tiles: &Tiles,
 ) {
     let span = b.kernel.loop_span;
     let step = b.var("t");
-    let (tile, mut body) = open_tile(b, &tiles, step);
+    let (tile, mut body) = open_tile(b, tiles, step);
     match gathers.chunks.and_then(|chunks| chunks.tail) {
         _ if !b.usage.multiplies() => {}
         None => {
@@ -64,12 +66,15 @@ pub(super) fn build(
     body.extend(stores(b, tensors, values, Distribution::Global, &tile.rows(), &tile.cols()));
     if let Some(scatter) = scatter {
         match &scatter.staged {
-            None => body.push(contribute(b, tensors, values, scatter, &tiles, &tile)),
+            None => body.push(contribute(b, tensors, values, scatter, tiles, &tile)),
             Some(staged) => {
-                body.extend(leave(b, tensors, values, (scatter, staged), (&tiles, &tile)))
+                body.extend(leave(b, tensors, values, (scatter, staged), (tiles, &tile)))
             }
         }
-        body.extend(sum_own(b, tensors, values, scatter, &tiles, &tile));
+        body.extend(sum_own(b, tensors, values, scatter, tiles, &tile));
+    }
+    if let Some(one_shot) = one_shot {
+        body.extend(one_shot.tile(b, tensors, values, (tiles, &tile)));
     }
     let tile_loop = Op::For {
         var: step,
@@ -80,10 +85,13 @@ pub(super) fn build(
     };
     let name = if b.usage.multiplies() { "gemm" } else { "tiles" };
     let mut agent = Agent { name: name.into(), engine: Engine::Ctas, body: vec![], exit: vec![] };
-    if let Some(scatter) = scatter {
-        let wait = wait_free(scatter.free, Range::new(0i64, Sym::World));
-        agent.body.push(stmt(scatter.span, wait));
-        agent.exit.push(signal_free(b, scatter.free, scatter.span));
+    let of_scatter = scatter.map(|scatter| (scatter.free, scatter.span));
+    let of_one_shot = one_shot.map(|one_shot| (one_shot.free, one_shot.span));
+    if let Some((free, span)) = of_scatter.or(of_one_shot) {
+        let wait = wait_free(free, Range::new(0i64, Sym::World));
+        agent.body.push(stmt(span, wait));
+        agent.exit.extend(scatter.and_then(|scatter| Some(scatter.total.as_ref()?.wait_taken())));
+        agent.exit.push(signal_free(b, free, span));
     }
     if let Some(free) = gathers.free {
         let span = wait_span(b, gathers.each[0].param);
@@ -244,7 +252,7 @@ fn mainloop(
 }
 
 /// The kernel's stores to outputs of one distribution, limited to `rows`.
-fn stores(
+pub(super) fn stores(
     b: &Builder<'_>,
     tensors: &Tensors,
     values: &Values,
@@ -264,7 +272,7 @@ fn stores(
 }
 
 /// The signal of `source`'s contribution to a tile.
-fn landed_slot(tiles: &Tiles, tile: &Tile, source: impl Into<Expr>) -> Expr {
+pub(super) fn landed_slot(tiles: &Tiles, tile: &Tile, source: impl Into<Expr>) -> Expr {
     source.into() * tiles.count + Expr::from(tile.m) * tiles.cols + tile.n
 }
 
@@ -361,7 +369,7 @@ fn arrivals(
     tensors: &Tensors,
     (scatter, staged): (&Scatter, &Staged),
     tile: &Tile,
-    (source, landed): (VarId, Op),
+    (source, landed): (VarId, Stmt),
 ) -> Vec<Stmt> {
     let span = scatter.span;
     let shared = b.var("shared");
@@ -373,12 +381,39 @@ fn arrivals(
         target: Sym::Epoch.into(),
         scope: Scope::Sys,
     };
-    let if_ = |cond, op| stmt(span, Op::If { cond, body: vec![stmt(span, op)] });
+    let if_ = |cond, op| stmt(span, Op::If { cond, body: vec![op] });
     vec![
         stmt(span, Op::Let { var: shared, value: held }),
         if_(Cond::Lt(0i64.into(), shared.into()), landed),
-        if_(Cond::Lt(shared.into(), 1i64.into()), arrived),
+        if_(Cond::Lt(shared.into(), 1i64.into()), stmt(span, arrived)),
     ]
+}
+
+/// Waits for the contribution of each other rank to a tile: `wait` is for that of rank `source`,
+/// and `each` says what stands in its place.
+pub(super) fn landed(
+    b: &mut Builder<'_>,
+    (signal, span): (SignalId, Span),
+    (tiles, tile): (&Tiles, &Tile),
+    each: impl FnOnce(&mut Builder<'_>, (VarId, Stmt)) -> Vec<Stmt>,
+) -> Stmt {
+    let source = b.var("s");
+    let wait = Op::Wait {
+        signal,
+        slots: Range::one(landed_slot(tiles, tile, source)),
+        target: Expr::from(Sym::Epoch) * epilogue_warps(b.schedule.consumers),
+        scope: Scope::Sys,
+    };
+    let body = each(b, (source, stmt(span, wait)));
+    let peers_only = Op::If { cond: Cond::Ne(source.into(), Sym::Rank.into()), body };
+    let waits = Op::For {
+        var: source,
+        from: 0i64.into(),
+        to: Sym::World.into(),
+        step: 1i64.into(),
+        body: vec![stmt(span, peers_only)],
+    };
+    stmt(span, waits)
 }
 
 /// In the rows this rank owns: waits for every peer's contribution, sums and stores.
@@ -391,28 +426,17 @@ fn sum_own(
     tile: &Tile,
 ) -> Vec<Stmt> {
     let span = scatter.span;
-    let [lo, hi, source, addend] = ["lo", "hi", "s", "i"].map(|name| b.var(name));
+    let [lo, hi] = ["lo", "hi"].map(|name| b.var(name));
     let first = Expr::from(Sym::Rank) * tensors.shard;
     let lets = [(lo, first.clone().max(tile.m0)), (hi, (first + tensors.shard).min(tile.m1))];
-    let landed = Op::Wait {
-        signal: scatter.landed,
-        slots: Range::one(landed_slot(tiles, tile, source)),
-        target: Expr::from(Sym::Epoch) * epilogue_warps(b.schedule.consumers),
-        scope: Scope::Sys,
-    };
-    let contributions = match &scatter.staged {
-        None => vec![stmt(span, landed)],
-        Some(staged) => arrivals(b, tensors, (scatter, staged), tile, (source, landed)),
-    };
-    let peers_only =
-        Op::If { cond: Cond::Ne(source.into(), Sym::Rank.into()), body: contributions };
-    let waits = Op::For {
-        var: source,
-        from: 0i64.into(),
-        to: Sym::World.into(),
-        step: 1i64.into(),
-        body: vec![stmt(span, peers_only)],
-    };
+    let waits =
+        landed(b, (scatter.landed, span), (tiles, tile), |b, (source, wait)| {
+            match &scatter.staged {
+                None => vec![wait],
+                Some(staged) => arrivals(b, tensors, (scatter, staged), tile, (source, wait)),
+            }
+        });
+    let addend = b.var("i");
     let sum = Op::Sum {
         var: addend,
         own: values.get(scatter.contribution),
@@ -424,9 +448,16 @@ fn sum_own(
             cols: tile.cols(),
         },
     };
-    let mut body = vec![stmt(span, waits), stmt(span, sum)];
+    let mut body = vec![waits, stmt(span, sum)];
     let rows = Range::new(lo, hi);
-    body.extend(stores(b, tensors, values, Distribution::Scattered, &rows, &tile.cols()));
+    let wanted = match scatter.total {
+        None => Distribution::Scattered,
+        Some(_) => Distribution::Reduced,
+    };
+    body.extend(stores(b, tensors, values, wanted, &rows, &tile.cols()));
+    if let Some(total) = &scatter.total {
+        body.extend(total.keep(b, values, (tiles, tile), &rows));
+    }
     let owned = Op::If { cond: Cond::Lt(lo.into(), hi.into()), body };
     let mut all: Vec<_> =
         lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();

@@ -8,14 +8,15 @@
 
 use super::build::{Builder, own, stmt};
 use super::gather::{at_least, parity};
+use super::reduce::{self, Total, algorithm, of_tiles, reduction};
 use super::tensors::Tensors;
 use crate::abi::epilogue_warps;
-use crate::kernel::{Op as KernelOp, Value};
+use crate::kernel::Value;
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
     Range, Scope, SignalId, Stmt, Sym, Update, VarId,
 };
-use crate::schedule::Transport;
+use crate::schedule::{AllReduce, Transport};
 use crate::span::Span;
 
 /// The sum over ranks.
@@ -30,6 +31,8 @@ pub(super) struct Scatter {
     pub(super) free: SignalId,
     /// What copy engines send.
     pub(super) staged: Option<Staged>,
+    /// What is kept of the sum for others, where they get it too.
+    pub(super) total: Option<Total>,
     pub(super) span: Span,
 }
 
@@ -74,10 +77,10 @@ struct Part {
 }
 
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
-    let (output, contribution, span) = b.kernel.ops.values().find_map(|entry| match entry.op {
-        KernelOp::Reduce { output, x } => Some((output, x, entry.span)),
-        _ => None,
-    })?;
+    let (output, contribution, span) = reduction(b)?;
+    if algorithm(b, output) == Some(AllReduce::OneShot) {
+        return None;
+    }
     let declared = b.program.buffers[tensors.buffer(output)].clone();
     let partial = b.program.buffers.push(Buffer {
         name: format!("{}_partial", declared.name),
@@ -90,12 +93,11 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
     });
     let is_sent = b.schedule.transport == Some(Transport::CopyEngine);
     let staged = is_sent.then(|| stage(b, tensors, &declared));
-    let tile = b.schedule.tile;
-    let tiles = Expr::from(Sym::M).ceil_div(tile.m) * Expr::from(Sym::N).ceil_div(tile.n);
     let name = format!("{}_landed", declared.name);
-    let landed = b.signal(&name, Expr::from(Sym::World) * tiles, Home::Device);
+    let landed = b.signal(&name, of_tiles(b), Home::Device);
+    let total = reduce::total(b, tensors);
     let free = b.signal("free", Sym::World, Home::Device);
-    Some(Scatter { contribution, partial, landed, free, staged, span })
+    Some(Scatter { contribution, partial, landed, free, staged, total, span })
 }
 
 /// Memory for contributions that copy engines send, and the plan of their chunks.

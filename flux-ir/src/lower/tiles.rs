@@ -8,7 +8,7 @@ use super::tensors::Tensors;
 use crate::kernel::Distribution;
 use crate::order::{Arrival, Departure, Order};
 use crate::program::{Expr, Sym, Table, TableId, VarId};
-use crate::schedule::Transport;
+use crate::schedule::{AllReduce, Transport};
 
 /// The tile table and the counts it rests on.
 pub(super) struct Tiles {
@@ -59,6 +59,12 @@ fn default_order(b: &Builder<'_>) -> Order {
         match b.schedule.transport {
             Some(Transport::CopyEngine) => Order::Departure(Departure { rows: 256, shards: 1 }),
             _ => Order::NextRankFirst,
+        }
+    } else if has(Distribution::Reduced) {
+        match b.schedule.all_reduce.unwrap_or_default() {
+            // Every rank waits for this tile of every other: all take the same order.
+            AllReduce::OneShot => Order::Grouped(16),
+            AllReduce::TwoShot => Order::NextRankFirst,
         }
     } else if has(Distribution::Gathered) {
         match (b.schedule.chunk_rows, b.schedule.tail) {

@@ -55,6 +55,8 @@ enum Domain {
     All,
     /// In the rows this rank owns; `reduced` where it depends on a sum over ranks.
     Own { reduced: bool },
+    /// In every row of the tile, made of a sum over ranks.
+    Total,
 }
 
 /// The dimensions of a kernel's parameters.
@@ -173,7 +175,12 @@ impl Inference<'_> {
                 self.error(Rule::Types, span, message, &help);
                 Domain::All
             }
-            Some((Distribution::Global | Distribution::Scattered, _, false)) | None => Domain::All,
+            Some((
+                Distribution::Global | Distribution::Scattered | Distribution::Reduced,
+                _,
+                false,
+            ))
+            | None => Domain::All,
         }
     }
 
@@ -240,6 +247,15 @@ impl Inference<'_> {
             Op::Binary { x, y, .. } => {
                 let (x, y) = (self.tile(x, span), self.tile(y, span));
                 match (x, y) {
+                    (Domain::Total, Domain::Own { .. }) | (Domain::Own { .. }, Domain::Total) => {
+                        let message = "the sum over ranks has every row, the other operand only \
+                                       those this rank owns";
+                        let help = "declare the sharded tensor `&Global<_>`, the same on every \
+                                    rank, or the output `&mut Scattered<_>`";
+                        self.error(Rule::Types, span, message.into(), help);
+                        Domain::Total
+                    }
+                    (Domain::Total, _) | (_, Domain::Total) => Domain::Total,
                     (Domain::Own { reduced: a }, Domain::Own { reduced: b }) => {
                         Domain::Own { reduced: a || b }
                     }
@@ -286,7 +302,9 @@ impl Inference<'_> {
                 let fits = match distribution {
                     Distribution::Global => !written,
                     Distribution::Gathered => what == "left" && !written,
-                    Distribution::Sharded | Distribution::Scattered => false,
+                    Distribution::Sharded | Distribution::Scattered | Distribution::Reduced => {
+                        false
+                    }
                 };
                 if !fits {
                     let message =
@@ -344,16 +362,17 @@ impl Inference<'_> {
 
     fn reduce(&mut self, output: ParamId, x: Value, span: Span) -> Domain {
         self.unify(output, Dim::M, Dim::N, span);
-        if !matches!(self.kernel.tensor(output), Some((Distribution::Scattered, _, true))) {
-            let message =
-                format!("`{}` is not scattered, so there is no sum over ranks", self.name(output));
-            self.error(
-                Rule::Types,
-                span,
-                message,
-                "declare it `&mut Scattered<_>`, or use `store`",
-            );
-        }
+        let yields = match self.kernel.tensor(output) {
+            Some((Distribution::Scattered, _, true)) => Domain::Own { reduced: true },
+            Some((Distribution::Reduced, _, true)) => Domain::Total,
+            _ => {
+                let name = self.name(output);
+                let message = format!("`{name}` is not scattered, so there is no sum over ranks");
+                let help = "declare it `&mut Scattered<_>` or `&mut Reduced<_>`, or use `store`";
+                self.error(Rule::Types, span, message, help);
+                Domain::Own { reduced: true }
+            }
+        };
         if self.tile(x, span) != Domain::All {
             let message = "what a rank contributes must exist in every row of the tile";
             self.error(Rule::Types, span, message.into(), "add sharded tensors after the sum: `let total = c.reduce(tile, x); c.store(tile, total + …)`");
@@ -365,7 +384,7 @@ impl Inference<'_> {
                 .help("split the kernel in two");
             self.found.push(diagnostic);
         }
-        Domain::Own { reduced: true }
+        yields
     }
 
     fn store(&mut self, output: ParamId, x: Value, span: Span) {
@@ -373,6 +392,12 @@ impl Inference<'_> {
         let domain = self.tile(x, span);
         let name = self.name(output).to_owned();
         match self.kernel.tensor(output) {
+            Some((Distribution::Global, _, true)) if domain == Domain::Total => {
+                let message =
+                    format!("`{name}` is this rank's own, the stored tile a sum over ranks");
+                let help = "declare the output `&mut Reduced<_>`";
+                self.error(Rule::Types, span, message, help);
+            }
             Some((Distribution::Global, _, true)) if domain != Domain::All => {
                 let message =
                     format!("`{name}` has every row, the stored tile only those this rank owns");
@@ -382,21 +407,45 @@ impl Inference<'_> {
             Some((Distribution::Scattered, _, true))
                 if domain != (Domain::Own { reduced: true }) =>
             {
-                let message =
-                    format!("`{name}` takes the sum over ranks, found a tile of this rank alone");
+                let message = match domain {
+                    Domain::Total => {
+                        format!("`{name}` keeps this rank's rows, the stored tile has every row")
+                    }
+                    Domain::None | Domain::All | Domain::Own { .. } => format!(
+                        "`{name}` takes the sum over ranks, found a tile of this rank alone"
+                    ),
+                };
                 let help = format!(
                     "write `{name}.add(tile, …)`, or store what `{name}.reduce(tile, …)` gave"
                 );
                 self.error(Rule::Types, span, message, &help);
             }
-            Some((Distribution::Global | Distribution::Scattered, _, true)) => {}
+            Some((Distribution::Reduced, _, true)) if domain != Domain::Total => {
+                let message = match domain {
+                    Domain::Own { .. } => {
+                        format!("`{name}` has every row, the stored tile only those this rank owns")
+                    }
+                    Domain::None | Domain::All | Domain::Total => format!(
+                        "`{name}` takes the sum over ranks, found a tile of this rank alone"
+                    ),
+                };
+                let help = format!(
+                    "write `{name}.add(tile, …)`, or store what `{name}.reduce(tile, …)` gave"
+                );
+                self.error(Rule::Types, span, message, &help);
+            }
+            Some((
+                Distribution::Global | Distribution::Scattered | Distribution::Reduced,
+                _,
+                true,
+            )) => {}
             Some((Distribution::Gathered | Distribution::Sharded, _, true)) => {
                 let message = format!("`{name}` cannot be written");
                 self.error(
                     Rule::Types,
                     span,
                     message,
-                    "outputs are `&mut Global<_>` or `&mut Scattered<_>`",
+                    "outputs are `&mut Global<_>`, `&mut Scattered<_>` or `&mut Reduced<_>`",
                 );
             }
             Some((_, _, false)) => {
@@ -405,7 +454,7 @@ impl Inference<'_> {
                     Rule::Types,
                     span,
                     message,
-                    "declare it `&mut Global<_>` or `&mut Scattered<_>`",
+                    "declare it `&mut Global<_>`, `&mut Scattered<_>` or `&mut Reduced<_>`",
                 );
             }
             None => {}
@@ -434,7 +483,12 @@ impl Inference<'_> {
                         .help("keep one"),
                 );
             } else if written && spans.is_empty() {
-                let verb = if distribution == Distribution::Scattered { "add" } else { "store" };
+                let verb = match distribution {
+                    Distribution::Scattered | Distribution::Reduced => "add",
+                    Distribution::Global | Distribution::Gathered | Distribution::Sharded => {
+                        "store"
+                    }
+                };
                 let message = format!("output `{}` is never written", param.name);
                 let help =
                     format!("write `{}.{verb}(tile, …)` or take the parameter away", param.name);

@@ -84,16 +84,22 @@ impl<'p> Run<'_, 'p> {
                 self.signal(index, event, (*rank, *signal, *slot, *change), now);
             }
             Action::Sum { .. } | Action::Signal { .. } | Action::FenceProxyAsync => {}
-            Action::Copy { to, .. } => self.push(index, event, to),
+            Action::Copy { from, to } => self.copy_beside(index, event, from, to),
         }
         Step::Done
     }
 
-    /// A copy by copy warps: beside the tiles, so only what it sends takes time.
-    fn push(&mut self, index: u32, event: &Event<'p>, to: &Region) {
+    /// A copy by copy warps: beside the tiles, so only what it sends or brings takes time.
+    fn copy_beside(&mut self, index: u32, event: &Event<'p>, from: &Region, to: &Region) {
         let own = self.actors[index as usize].rank;
-        if to.rank != own && !to.is_empty() && self.parts != Parts::Compute {
+        if to.is_empty() || self.parts == Parts::Compute {
+            return;
+        }
+        if to.rank != own {
             self.put(index, event, to);
+        } else if from.rank != own {
+            let between = (self.fold.class(from.rank), own);
+            self.transfer(index, event, from, between);
         }
     }
 
@@ -277,18 +283,24 @@ impl<'p> Run<'_, 'p> {
 
     /// Stores to a peer: they leave behind the epilogue, and land later.
     fn put(&mut self, index: u32, event: &Event<'p>, to: &Region) {
-        let bytes = self.cost.bytes(to);
+        let own = self.actors[index as usize].rank;
+        self.transfer(index, event, to, (own, self.fold.class(to.rank)));
+    }
+
+    /// Moves a region of a peer between the links of two classes of ranks.
+    fn transfer(&mut self, index: u32, event: &Event<'p>, of: &Region, between: (u32, u32)) {
+        let bytes = self.cost.bytes(of);
         let own = self.actors[index as usize].rank;
         let transfer = Transfer {
             actor: index,
             carrier: Carrier::Consumer(self.states[index as usize].lane),
-            between: (own, self.fold.class(to.rank)),
-            pushed: true,
+            between,
+            pushed: between.0 == own,
             issued: self.lane(index),
             start: Time::ZERO,
             takes: self.cost.put(bytes),
             bytes,
-            peer: to.rank,
+            peer: of.rank,
             tile: event.tile.clone(),
             stmt: event.number,
         };

@@ -50,20 +50,27 @@ impl Builder {
     }
 }
 
-/// The four ways in which a product meets its peers.
+/// The ways in which a product meets its peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Plain,
     Gather,
     Scatter,
     GatherScatter,
+    Reduce,
+    GatherReduce,
 }
 
 impl Form {
+    /// Those that any schedule fits.
     pub const ALL: [Form; 4] = [Form::Plain, Form::Gather, Form::Scatter, Form::GatherScatter];
 
     pub fn gathers(self) -> bool {
-        matches!(self, Form::Gather | Form::GatherScatter)
+        matches!(self, Form::Gather | Form::GatherScatter | Form::GatherReduce)
+    }
+
+    pub fn reduces(self) -> bool {
+        matches!(self, Form::Reduce | Form::GatherReduce)
     }
 
     pub fn scatters(self) -> bool {
@@ -74,14 +81,18 @@ impl Form {
     pub fn kernel(self, element: Element, transposed: bool) -> Kernel {
         let mut k = Builder::new("product");
         let left = if self.gathers() { Distribution::Gathered } else { Distribution::Global };
-        let right = if self.scatters() { Distribution::Scattered } else { Distribution::Global };
+        let right = match self {
+            Form::Plain | Form::Gather => Distribution::Global,
+            Form::Scatter | Form::GatherScatter => Distribution::Scattered,
+            Form::Reduce | Form::GatherReduce => Distribution::Reduced,
+        };
         let a = k.tensor("a", left, element);
         let b = k.tensor("b", Distribution::Global, element);
         let c = k.tensor("c", right, element);
         let lhs =
             if self.gathers() { Lhs::Ready(k.op(Op::Wait { tensor: a })) } else { Lhs::Param(a) };
         let mut x = k.op(Op::Gemm { a: lhs, b, transposed });
-        if self.scatters() {
+        if self.scatters() || self.reduces() {
             x = k.op(Op::Reduce { output: c, x });
         }
         k.op(Op::Store { output: c, x });
@@ -291,7 +302,11 @@ pub fn problem(
         let ranks = Ranks { rank, world };
         let index = rank as usize;
         let a = if form.gathers() { a[index].shard(ranks) } else { a[index].clone() };
-        let c = if form.scatters() { sum.shard(ranks) } else { products[index].clone() };
+        let c = match form {
+            Form::Plain | Form::Gather => products[index].clone(),
+            Form::Scatter | Form::GatherScatter => sum.shard(ranks),
+            Form::Reduce | Form::GatherReduce => sum.clone(),
+        };
         let poison = vec![f64::NAN; c.data.len()];
         tensors.push(Tensors {
             inputs: vec![

@@ -1,12 +1,13 @@
 //! The kernels that are shipped and the schedules they are shipped with.
 
-use flux_ir::{Consumers, Kernel, Schedule, Tail, Transport};
+use flux_ir::kernel::Distribution;
+use flux_ir::{AllReduce, Consumers, Kernel, Schedule, Tail, Transport};
 use flux_sim::mutants::score::Subject;
 use std::fs;
 use std::path::Path;
 
 /// The kernels of the text form, and every schedule kind for each.
-const FILES: [&str; 4] = ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated"];
+const FILES: [&str; 5] = ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated", "gemm_ar"];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -30,9 +31,19 @@ fn gathers(kernel: &Kernel) -> bool {
     kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Wait { .. }))
 }
 
-/// Whether a kernel scatters its output, so that its schedule can say how contributions travel.
+/// Whether a kernel has an output of this distribution, so that its schedule can say how
+/// contributions travel.
+fn has(kernel: &Kernel, wanted: Distribution) -> bool {
+    let is = |param| kernel.tensor(param).is_some_and(|(found, ..)| found == wanted);
+    kernel.params.handles().any(is)
+}
+
 fn scatters(kernel: &Kernel) -> bool {
-    kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Reduce { .. }))
+    has(kernel, Distribution::Scattered)
+}
+
+fn reduces(kernel: &Kernel) -> bool {
+    has(kernel, Distribution::Reduced)
 }
 
 /// Each kernel of the file tests once, each under another schedule.
@@ -43,8 +54,12 @@ pub(crate) fn few() -> Vec<Subject> {
         Schedule::host().tile(8, 8, 8).chunk_rows(2),
         Schedule::sm_90a().tile(128, 128, 64).consumers(Consumers::PingPong),
         Schedule::sm_90a().tile(128, 128, 64),
+        Schedule::host().tile(8, 8, 8),
     ];
-    of_files().zip(schedules).map(|(kernel, schedule)| subject(&kernel, &schedule)).collect()
+    let one_shot = Schedule::host().tile(8, 8, 8).all_reduce(AllReduce::OneShot);
+    let reduced = of_files().filter(reduces).map(|kernel| subject(&kernel, &one_shot));
+    let each = of_files().zip(schedules).map(|(kernel, schedule)| subject(&kernel, &schedule));
+    each.chain(reduced).collect()
 }
 
 /// Every kernel with every schedule: those of the library with the schedules it compiles, those
@@ -63,6 +78,10 @@ pub(crate) fn all() -> Vec<Subject> {
             let sent = Schedule::host().tile(8, 8, 8).transport(Transport::CopyEngine);
             schedules.push(sent.clone());
             schedules.push(sent.head(16, 2).tail(8, 2));
+        }
+        if reduces(&kernel) {
+            let one_shot = |schedule: &Schedule| schedule.clone().all_reduce(AllReduce::OneShot);
+            schedules.extend(schedules.iter().map(one_shot).collect::<Vec<_>>());
         }
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));

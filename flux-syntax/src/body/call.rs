@@ -291,11 +291,13 @@ impl<'a> Reader<'a> {
                             "declare it `{name}: &Gathered<T>` to multiply the rows of every rank"
                         ),
                     ),
-                    (Distribution::Global | Distribution::Scattered, _) => (
-                        format!("`{name}` is an output and is never read"),
-                        "multiply an input: `&Global<T>`, or `&Gathered<T>` after its wait"
-                            .to_owned(),
-                    ),
+                    (Distribution::Global | Distribution::Scattered | Distribution::Reduced, _) => {
+                        (
+                            format!("`{name}` is an output and is never read"),
+                            "multiply an input: `&Global<T>`, or `&Gathered<T>` after its wait"
+                                .to_owned(),
+                        )
+                    }
                 }
             }
             // Only an input of this rank's own has a transpose.

@@ -32,7 +32,9 @@ fn methods(distribution: Distribution, written: bool) -> &'static [&'static str]
         (Distribution::Sharded, _) => &["load", "rows"],
         (Distribution::Global, false) => &["t", "load", "cols", "rows"],
         (Distribution::Global, true) => &["tiles", "store"],
-        (Distribution::Scattered, _) => &["tiles", "add", "reduce", "store"],
+        (Distribution::Scattered | Distribution::Reduced, _) => {
+            &["tiles", "add", "reduce", "store"]
+        }
     }
 }
 
@@ -157,7 +159,7 @@ impl<'a> Reader<'a> {
             Distribution::Global if written && writes => {
                 let help = format!(
                     "write `{tensor}.store(tile, …)`, or declare `{tensor}: &mut Scattered<T>` \
-                        to sum over the ranks"
+                        or `&mut Reduced<T>` to sum over the ranks"
                 );
                 self.mistyped(
                     span,
@@ -203,7 +205,8 @@ impl<'a> Reader<'a> {
             Distribution::Global
             | Distribution::Gathered
             | Distribution::Sharded
-            | Distribution::Scattered => {
+            | Distribution::Scattered
+            | Distribution::Reduced => {
                 let help = did_you_mean(name, allowed);
                 self.mistyped(span, format!("`{tensor}` has no method `{name}`"), help)
             }

@@ -119,6 +119,22 @@ fn note<'p>(
     }
 }
 
+/// Whether a rank copies out of others' memory.
+pub(super) fn reads_peers(view: &RankView<'_>) -> bool {
+    let mut events = view.program.agents.iter().flat_map(|(id, agent)| {
+        (0..agent.engine.bodies(view.launch.ctas)).flat_map(move |cta| view.agent(id, cta, 1))
+    });
+    events.any(|event| match event.action {
+        Action::Copy { from, .. } => from.rank != view.rank && !from.is_empty(),
+        Action::Store { .. }
+        | Action::Signal { .. }
+        | Action::Wait { .. }
+        | Action::FenceProxyAsync
+        | Action::Mainloop { .. }
+        | Action::Sum { .. } => false,
+    })
+}
+
 /// Elements of a region.
 pub(super) fn area(region: &Region) -> u64 {
     u64::from(region.rows.end - region.rows.start) * u64::from(region.cols.end - region.cols.start)

@@ -1,0 +1,306 @@
+//! Places reduced tensors: every rank gets the whole sum over ranks.
+//!
+//! | algorithm | contributions | sums | each rank gets them |
+//! |---|---|---|---|
+//! | [`AllReduce::OneShot`] | of every tile to every rank | every rank, of every tile | by adding up itself |
+//! | [`AllReduce::TwoShot`] | to the owner of the rows, as of a scattered tensor | the owner | by its copy warps, from the owner |
+//!
+//! A sum has the same bits whoever takes it, so both give the same result.
+
+use super::build::{Builder, own, stmt};
+use super::gather::parity;
+use super::gemm::{Tile, landed, landed_slot, stores};
+use super::tensors::Tensors;
+use super::tiles::Tiles;
+use super::values::Values;
+use crate::abi::{COPY_WARPS, epilogue_warps};
+use crate::kernel::{Distribution, Op as KernelOp, ParamId, Value};
+use crate::program::{
+    Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
+    Range, Scope, SignalId, Stmt, Sym, Update, ValueId,
+};
+use crate::schedule::AllReduce;
+use crate::span::Span;
+
+/// The sum over ranks that a kernel takes: its output, this rank's contribution, and where the user
+/// wrote it.
+pub(super) fn reduction(b: &Builder<'_>) -> Option<(ParamId, Value, Span)> {
+    b.kernel.ops.values().find_map(|entry| match entry.op {
+        KernelOp::Reduce { output, x } => Some((output, x, entry.span)),
+        _ => None,
+    })
+}
+
+/// How the sum is taken, where `output` gets it whole.
+pub(super) fn algorithm(b: &Builder<'_>, output: ParamId) -> Option<AllReduce> {
+    let is_reduced = b.kernel.tensor(output).is_some_and(|(d, ..)| d == Distribution::Reduced);
+    is_reduced.then(|| b.schedule.all_reduce.unwrap_or_default())
+}
+
+/// A sum that every rank takes of every tile.
+pub(super) struct OneShot {
+    contribution: Value,
+    /// Where contributions land, `[2][world][M, N]`.
+    partial: BufferId,
+    /// Raised by every epilogue warp of a tile, on every other rank.
+    landed: SignalId,
+    /// Raised by a peer when it is through with an epoch.
+    pub(super) free: SignalId,
+    pub(super) span: Span,
+}
+
+/// Workspace and signals of a sum that every rank takes.
+pub(super) fn one_shot(b: &mut Builder<'_>, tensors: &Tensors) -> Option<OneShot> {
+    let (output, contribution, span) = reduction(b)?;
+    if algorithm(b, output) != Some(AllReduce::OneShot) {
+        return None;
+    }
+    let declared = b.program.buffers[tensors.buffer(output)].clone();
+    let name = declared.name.clone();
+    let partial = b.program.buffers.push(Buffer {
+        name: format!("{name}_partial"),
+        kind: BufferKind::Symmetric,
+        planes: vec![2i64.into(), Sym::World.into()],
+        ..declared
+    });
+    let landed = b.signal(&format!("{name}_landed"), of_tiles(b), Home::Device);
+    let free = b.signal("free", Sym::World, Home::Device);
+    Some(OneShot { contribution, partial, landed, free, span })
+}
+
+/// A slot for each rank and tile.
+pub(super) fn of_tiles(b: &Builder<'_>) -> Expr {
+    let tile = b.schedule.tile;
+    let tiles = Expr::from(Sym::M).ceil_div(tile.m) * Expr::from(Sym::N).ceil_div(tile.n);
+    Expr::from(Sym::World) * tiles
+}
+
+/// For each other rank, the next one first: one statement, made from the number of that rank.
+fn for_each_peer(b: &mut Builder<'_>, span: Span, op: impl FnOnce(Expr) -> Op) -> Stmt {
+    let hop = b.var("h");
+    let op = op((Expr::from(Sym::Rank) + hop) % Sym::World);
+    let ranks = Op::For {
+        var: hop,
+        from: 1i64.into(),
+        to: Sym::World.into(),
+        step: 1i64.into(),
+        body: vec![stmt(span, op)],
+    };
+    stmt(span, ranks)
+}
+
+/// Raises this rank's slot of a tile on every other rank.
+fn tell_peers(
+    b: &mut Builder<'_>,
+    (signal, span): (SignalId, Span),
+    tiles: &Tiles,
+    tile: &Tile,
+) -> Stmt {
+    let warps = epilogue_warps(b.schedule.consumers);
+    let slot = landed_slot(tiles, tile, Sym::Rank);
+    for_each_peer(b, span, |peer| Op::Signal {
+        at: At::Peer(peer),
+        signal,
+        slot,
+        update: Update::Add(warps.into()),
+        scope: Scope::Sys,
+        after: Completion::Performed,
+    })
+}
+
+impl OneShot {
+    /// Puts the tile to every other rank, then tells them, so that what is on its way is waited for
+    /// once; waits for theirs, sums and stores.
+    pub(super) fn tile(
+        &self,
+        b: &mut Builder<'_>,
+        tensors: &Tensors,
+        values: &Values,
+        (tiles, tile): (&Tiles, &Tile),
+    ) -> Vec<Stmt> {
+        let (span, value) = (self.span, values.get(self.contribution));
+        let place = |at, plane: Expr| Place {
+            at,
+            buffer: self.partial,
+            planes: vec![parity(), plane],
+            rows: tile.rows(),
+            cols: tile.cols(),
+        };
+        let put = |peer| Op::Store { to: place(At::Peer(peer), Sym::Rank.into()), value };
+        let puts = for_each_peer(b, span, put);
+        let told = tell_peers(b, (self.landed, span), tiles, tile);
+        let waits = landed(b, (self.landed, span), (tiles, tile), |_, (_, wait)| vec![wait]);
+        let addend = b.var("i");
+        let from = place(At::Own, addend.into());
+        let sum = stmt(span, Op::Sum { var: addend, own: value, from });
+        let mut all = vec![puts, told, waits, sum];
+        let (rows, cols) = (tile.rows(), tile.cols());
+        all.extend(stores(b, tensors, values, Distribution::Reduced, &rows, &cols));
+        all
+    }
+}
+
+/// What the owner of rows keeps of them for the others: whatever is stored to a reduced output.
+pub(super) struct Total {
+    /// Of each output what is stored there, and its copy, `[2][S, N]`.
+    kept: Vec<Kept>,
+    /// Raised by every epilogue warp of a tile, on every other rank.
+    summed: SignalId,
+    /// Raised by the copy warps of every CTA, on their own rank, when they have brought all they
+    /// bring: the grid's exit may then tell that this rank is through.
+    taken: SignalId,
+    span: Span,
+}
+
+struct Kept {
+    output: BufferId,
+    copy: BufferId,
+    value: Value,
+    span: Span,
+}
+
+/// Workspace and signals of what owners keep.
+pub(super) fn total(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Total> {
+    let (output, _, span) = reduction(b)?;
+    if algorithm(b, output) != Some(AllReduce::TwoShot) {
+        return None;
+    }
+    let mut kept = Vec::new();
+    let kernel = b.kernel;
+    for entry in kernel.ops.values() {
+        let KernelOp::Store { output, x: value } = entry.op else { continue };
+        if kernel.tensor(output).is_none_or(|(d, ..)| d != Distribution::Reduced) {
+            continue;
+        }
+        let output = tensors.buffer(output);
+        let declared = b.program.buffers[output].clone();
+        let copy = b.program.buffers.push(Buffer {
+            name: format!("{}_total", declared.name),
+            kind: BufferKind::Symmetric,
+            planes: vec![2i64.into()],
+            rows: tensors.shard.into(),
+            first_row: Expr::from(Sym::Rank) * tensors.shard,
+            ..declared
+        });
+        kept.push(Kept { output, copy, value, span: entry.span });
+    }
+    let name = b.program.buffers[tensors.buffer(output)].name.clone();
+    let summed = b.signal(&format!("{name}_summed"), of_tiles(b), Home::Device);
+    let taken = b.signal(&format!("{name}_taken"), 1i64, Home::Device);
+    Some(Total { kept, summed, taken, span })
+}
+
+impl Total {
+    /// Keeps what has been stored of the own rows, and tells every other rank.
+    pub(super) fn keep(
+        &self,
+        b: &mut Builder<'_>,
+        values: &Values,
+        (tiles, tile): (&Tiles, &Tile),
+        rows: &Range,
+    ) -> Vec<Stmt> {
+        let keep = |kept: &Kept, value: ValueId| {
+            let to = Place { planes: vec![parity()], ..own(kept.copy, rows.clone(), tile.cols()) };
+            stmt(kept.span, Op::Store { to, value })
+        };
+        let mut all: Vec<_> =
+            self.kept.iter().map(|kept| keep(kept, values.get(kept.value))).collect();
+        all.push(tell_peers(b, (self.summed, self.span), tiles, tile));
+        all
+    }
+
+    /// Waits until the copy warps of this rank have read what peers kept.
+    pub(super) fn wait_taken(&self) -> Stmt {
+        let wait = Op::Wait {
+            signal: self.taken,
+            slots: Range::one(0i64),
+            target: Expr::from(Sym::Epoch) * Sym::Ctas * COPY_WARPS,
+            scope: Scope::Sys,
+        };
+        stmt(self.span, wait)
+    }
+
+    /// The agent that brings the sums of other owners' rows into the outputs of this rank, piece by
+    /// piece: of every owner in turn, the next one first, as they are summed.
+    pub(super) fn bring(&self, b: &mut Builder<'_>, tensors: &Tensors, tiles: &Tiles) -> Agent {
+        let span = self.span;
+        let tile = b.schedule.tile;
+        // A piece is as wide as copy warps copy at once, and as high as leaves every CTA some.
+        let across = (COLS / tile.n).max(1);
+        let beside = b.define("PA", Expr::from(tiles.cols).ceil_div(across));
+        let pieces = Expr::from(Sym::M) * beside / (Expr::from(Sym::Ctas) * EACH);
+        let height = b.define("PR", pieces.min(MOST_ROWS).max(1i64));
+        let high = b.define("PH", Expr::from(tensors.shard).ceil_div(height));
+        let turn = b.define("PT", (Expr::from(Sym::World) - 1i64).max(1i64) * beside);
+        let [piece, owner, first, from, to] =
+            ["q", "o", "first", "from", "to"].map(|name| b.var(name));
+        let [n0, n1, row] = ["c0", "c1", "m"].map(|name| b.var(name));
+        let within = || Expr::from(piece) % turn;
+        let rows = || Expr::from(piece) / turn * height;
+        let lets = [
+            (owner, (Expr::from(Sym::Rank) + within() / beside + 1i64) % Sym::World),
+            (first, Expr::from(owner) * tensors.shard),
+            (from, (Expr::from(first) + rows()).min(Sym::M)),
+            (to, (Expr::from(first) + (rows() + height).min(tensors.shard)).min(Sym::M)),
+            (n0, within() % beside * across),
+            (n1, (Expr::from(n0) + across).min(tiles.cols)),
+        ];
+        let slot = |n| Expr::from(owner) * tiles.count + Expr::from(row) * tiles.cols + n;
+        let summed = Op::Wait {
+            signal: self.summed,
+            slots: Range::new(slot(n0), slot(n1)),
+            target: Expr::from(Sym::Epoch) * epilogue_warps(b.schedule.consumers),
+            scope: Scope::Sys,
+        };
+        let waits = Op::For {
+            var: row,
+            from: Expr::from(from) / tile.m,
+            to: (Expr::from(to) - 1i64) / tile.m + 1i64,
+            step: 1i64.into(),
+            body: vec![stmt(span, summed)],
+        };
+        let mut some = vec![stmt(span, waits)];
+        some.extend(self.kept.iter().map(|kept| {
+            let cols = Range::new(Expr::from(n0) * tile.n, (Expr::from(n1) * tile.n).min(Sym::N));
+            let to = own(kept.output, Range::new(from, to), cols);
+            let from = Place {
+                at: At::Peer(owner.into()),
+                buffer: kept.copy,
+                planes: vec![parity()],
+                ..to.clone()
+            };
+            stmt(kept.span, Op::Copy { from, to })
+        }));
+        let mut body: Vec<_> =
+            lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();
+        let cond = Cond::Lt(from.into(), to.into());
+        body.push(stmt(span, Op::If { cond, body: some }));
+        let pieces = Op::For {
+            var: piece,
+            from: Sym::Cta.into(),
+            to: Expr::from(high) * (Expr::from(Sym::World) - 1i64) * beside,
+            step: Sym::Ctas.into(),
+            body,
+        };
+        let taken = Op::Signal {
+            at: At::Own,
+            signal: self.taken,
+            slot: 0i64.into(),
+            update: Update::Add(COPY_WARPS.into()),
+            scope: Scope::Sys,
+            after: Completion::Performed,
+        };
+        let body = vec![stmt(span, pieces), stmt(span, taken)];
+        Agent { name: "bring".into(), engine: Engine::CopyWarps, body, exit: Vec::new() }
+    }
+}
+
+/// Columns of a piece, about: what the copy warps of a CTA have under way at once, 4 vectors of 16
+/// bytes a lane.
+const COLS: u32 = COPY_WARPS * 32 * 4 * 8;
+
+/// Rows of a piece, at most.
+const MOST_ROWS: u32 = 16;
+
+/// Pieces for each CTA, where there are rows for so many.
+const EACH: u32 = 4;
