@@ -24,6 +24,7 @@ mod lane;
 mod outbox;
 mod ready;
 mod record;
+mod reduction;
 mod script;
 mod watch;
 mod workspace;

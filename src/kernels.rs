@@ -277,6 +277,7 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = two_shot)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = one_shot)]

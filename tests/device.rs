@@ -15,6 +15,8 @@ mod language_device;
 mod passive_device;
 #[path = "support/real_devices.rs"]
 mod real_devices;
+#[path = "support/reduced_device.rs"]
+mod reduced_device;
 
 use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};
@@ -235,6 +237,7 @@ fn main() -> ExitCode {
     trials.extend(bad_device::trials(missing.is_some()));
     trials.extend(passive_device::trials(missing.is_some()));
     trials.extend(real_devices::trials(missing.is_some()));
+    trials.extend(reduced_device::trials(missing.is_some()));
     let mut arguments = arguments;
     // Every case wants the whole device.
     arguments.test_threads = Some(1);

@@ -58,7 +58,8 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             two.tile(64, 128, 64).stages(6).consumers(Consumers::PingPong),
             single.clone().tile(16, 64, 64).stages(16),
             single.clone().tile(64, 64, 64).stages(12),
-            single.tile(128, 64, 64).stages(8),
+            single.clone().tile(128, 64, 64).stages(8),
+            single.tile(128, 64, 64).stages(8).all_reduce(AllReduce::TwoShot),
             one.tile(128, 128, 64).stages(6),
         ];
     }

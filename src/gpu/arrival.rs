@@ -126,6 +126,9 @@ impl Link {
         launch: Launch,
         product: u64,
     ) -> u64 {
+        if let Some(end) = self.reduction(program, launch, product) {
+            return (end * CLOCK) as u64;
+        }
         if program.scatters() {
             return (self.departure(program, schedule, launch, product) * CLOCK) as u64;
         }

@@ -238,8 +238,8 @@ const LEAST_STEPS: u32 = 8;
 mod tests {
     use super::super::arrival::{CLOCK, DEVICE, NVLINK, PASSIVE_DEVICE, PCIE};
     use super::*;
-    use flux_ir::Transport;
     use flux_ir::lower::lower;
+    use flux_ir::{AllReduce, Transport};
 
     /// What an all-gather + GEMM of `shape` runs under.
     fn chosen(link: Link, world: u32, shape: [u32; 3]) -> (Schedule, Launch) {
@@ -380,6 +380,30 @@ mod tests {
         ];
         let found = predicted(8, [2048, 12288, 24576], 2, &slow_product);
         assert!(found.is_sorted_by(|(a, _), (b, _)| a < b), "{found:?}");
+    }
+
+    #[test]
+    fn few_rows_are_reduced_in_one_shot_and_many_in_two() {
+        for definition in [
+            crate::kernels::gemm_ar::definition(),
+            crate::kernels::gemm_ar_bias_residual::definition(),
+        ] {
+            for world in [2, 4, 8] {
+                for (rows, expected) in [
+                    (1, AllReduce::OneShot),
+                    (16, AllReduce::OneShot),
+                    (4096, AllReduce::TwoShot),
+                    (8192, AllReduce::TwoShot),
+                ] {
+                    let (schedule, _) = chosen_of(definition, NVLINK, world, [rows, 8192, 4096]);
+                    let found = schedule.all_reduce;
+                    assert!(
+                        world == 2 || found == Some(expected),
+                        "{rows} rows, {world}: {schedule}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

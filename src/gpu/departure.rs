@@ -48,7 +48,7 @@ impl Link {
 const STREAMED: f64 = 3_600_000.0;
 
 /// Bytes a microsecond at which contributions are added up.
-const SUMMED: f64 = 2_400_000.0;
+pub(super) const SUMMED: f64 = 2_400_000.0;
 
 /// Microseconds that each copy takes beyond its bytes, both directions of the link busy (7 copies of
 /// 1.5, 6 and 24 MiB: `docs/notes/overlap.md`). What a stream's wait takes is hidden behind the
@@ -250,7 +250,7 @@ const JOINED: u32 = 1024;
 const GROUP: u32 = 256;
 
 /// Bytes of an element of what is summed.
-fn element_bytes(program: &Program) -> u32 {
+pub(super) fn element_bytes(program: &Program) -> u32 {
     let summed = program.statements().find_map(|stmt| match &stmt.op {
         Op::Sum { from, .. } => Some(program.buffers[from.buffer].element.bytes()),
         _ => None,
