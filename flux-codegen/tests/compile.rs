@@ -3,9 +3,7 @@
 mod support;
 
 use flux_ir::{AllReduce, Balance, Cache, Consumers, Schedule, Transport};
-use support::kernels::{
-    self, GATHER, GATHER_ALONE, PLAIN, REDUCE, SCATTER, SCATTER_ALONE, SWIGLU,
-};
+use support::kernels::{self, GATHER, GATHER_ALONE, PLAIN, REDUCE, SCATTER, SCATTER_ALONE, SWIGLU};
 
 /// The schedules that kernels are given by default.
 fn defaults(kernel: &str) -> Vec<Schedule> {

@@ -67,6 +67,7 @@ impl Subject {
         let small = Schedule {
             order: schedule.order.clone(),
             transport: schedule.transport,
+            all_reduce: schedule.all_reduce,
             chunk_rows: schedule.chunk_rows.map(|_| 2),
             head: schedule.head.map(|_| Head { rows: 8, copies: 2 }),
             tail: schedule.tail.map(|_| Tail { rows: 4, slices: 2 }),
@@ -168,6 +169,9 @@ fn shown(schedule: &Schedule) -> String {
     }
     if let Some(transport) = schedule.transport {
         text.push_str(&format!(" {}", transport.name()));
+    }
+    if let Some(algorithm) = schedule.all_reduce {
+        text.push_str(&format!(" {}", algorithm.name()));
     }
     if let Some(Head { rows, copies }) = schedule.head {
         text.push_str(&format!(" head of {rows} in {copies}"));
