@@ -312,8 +312,10 @@ impl<'p> Arithmetic<'_, 'p> {
     /// The largest number of entries of a range.
     fn range(&mut self, range: &'p Range) -> u64 {
         let (lo, hi) = (self.eval(&range.lo), self.eval(&range.hi));
-        if Range::one(range.lo.clone()) == *range {
-            return 1;
+        if let Expr::Bin(BinOp::Add, start, width) = &range.hi
+            && **start == range.lo
+        {
+            return self.eval(width).1.max(1) as u64;
         }
         hi.1.saturating_sub(lo.0).max(1) as u64
     }

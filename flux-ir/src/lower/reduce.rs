@@ -234,7 +234,7 @@ impl Total {
         let turn = b.define("PT", (Expr::from(Sym::World) - 1i64).max(1i64) * beside);
         let [piece, owner, first, from, to] =
             ["q", "o", "first", "from", "to"].map(|name| b.var(name));
-        let [n0, n1, row] = ["c0", "c1", "m"].map(|name| b.var(name));
+        let [n0, width, below, row] = ["c0", "cw", "d", "m"].map(|name| b.var(name));
         let within = || Expr::from(piece) % turn;
         let rows = || Expr::from(piece) / turn * height;
         let lets = [
@@ -243,25 +243,34 @@ impl Total {
             (from, (Expr::from(first) + rows()).min(Sym::M)),
             (to, (Expr::from(first) + (rows() + height).min(tensors.shard)).min(Sym::M)),
             (n0, within() % beside * across),
-            (n1, (Expr::from(n0) + across).min(tiles.cols)),
+            (width, (Expr::from(tiles.cols) - n0).min(across)),
         ];
-        let slot = |n| Expr::from(owner) * tiles.count + Expr::from(row) * tiles.cols + n;
+        let slot = Expr::from(owner) * tiles.count + Expr::from(row) * tiles.cols + n0;
         let summed = Op::Wait {
             signal: self.summed,
-            slots: Range::new(slot(n0), slot(n1)),
+            slots: Range::new(slot.clone(), slot + width),
             target: Expr::from(Sym::Epoch) * epilogue_warps(b.schedule.consumers),
             scope: Scope::Sys,
         };
+        // The tile rows that a piece may touch.
+        let begins = Cond::Lt(Expr::from(row) * tile.m, to.into());
+        let tile_row = Op::Let { var: row, value: Expr::from(from) / tile.m + below };
         let waits = Op::For {
-            var: row,
-            from: Expr::from(from) / tile.m,
-            to: (Expr::from(to) - 1i64) / tile.m + 1i64,
+            var: below,
+            from: 0i64.into(),
+            to: ((MOST_ROWS - 1) / tile.m + 2).into(),
             step: 1i64.into(),
-            body: vec![stmt(span, summed)],
+            body: vec![
+                stmt(span, tile_row),
+                stmt(span, Op::If { cond: begins, body: vec![stmt(span, summed)] }),
+            ],
         };
         let mut some = vec![stmt(span, waits)];
         some.extend(self.kept.iter().map(|kept| {
-            let cols = Range::new(Expr::from(n0) * tile.n, (Expr::from(n1) * tile.n).min(Sym::N));
+            let cols = Range::new(
+                Expr::from(n0) * tile.n,
+                ((Expr::from(n0) + width) * tile.n).min(Sym::N),
+            );
             let to = own(kept.output, Range::new(from, to), cols);
             let from = Place {
                 at: At::Peer(owner.into()),

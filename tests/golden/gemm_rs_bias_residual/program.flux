@@ -1,6 +1,5 @@
 program @gemm_rs_bias_residual for sm_90a {
   tile (128, 256, 64) stages 4 consumers cooperative
-  vars %S, %own, %MT, %NT, %T, %tm, %tn, %t, %m, %n, %first, %last, %m0, %m1, %n0, %n1, %o, %lo, %hi, %i, %s, %p
   let %S = ceil(M / world)
   let %own = max(min(%S, M - rank * %S), 0)
   let %MT = ceil(M / 128)
