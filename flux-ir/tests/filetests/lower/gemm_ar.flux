@@ -8,7 +8,7 @@ kernel @gemm_ar(%a: &global<bf16>, %b: &global<bf16>, %c: &mut reduced<bf16>) { 
 
 program @gemm_ar for sm_90a {
   tile (128, 256, 64) stages 4 consumers cooperative
-  vars %S, %own, %MT, %NT, %T, %tm, %tn, %t, %m, %n, %first, %last, %m0, %m1, %n0, %n1, %o, %lo, %hi, %s, %i, %h, %p, %PA, %PR, %PH, %PT, %q, %o2, %first2, %from, %to, %c0, %c1, %m2
+  vars %S, %own, %MT, %NT, %T, %tm, %tn, %t, %m, %n, %first, %last, %m0, %m1, %n0, %n1, %o, %lo, %hi, %s, %i, %h, %p, %PA, %PR, %PH, %PT, %q, %o2, %first2, %from, %to, %c0, %cw, %d, %m2
   let %S = ceil(M / world)
   let %own = max(min(%S, M - rank * %S), 0)
   let %MT = ceil(M / 128)
@@ -74,12 +74,15 @@ program @gemm_ar for sm_90a {
       let %from = min(%first2 + %q / %PT * %PR, M) @5:9
       let %to = min(%first2 + min(%q / %PT * %PR + %PR, %S), M) @5:9
       let %c0 = %q % %PT % %PA * 12      @5:9
-      let %c1 = min(%c0 + 12, %NT)       @5:9
+      let %cw = min(%NT - %c0, 12)       @5:9
       if %from < %to {                   @5:9
-        for %m2 in %from / 128..(%to - 1) / 128 + 1 { @5:9
-          wait %c_summed[%o2 * %T + %m2 * %NT + %c0..%o2 * %T + %m2 * %NT + %c1] >= epoch * 8 scope sys @5:9
+        for %d in 0..2 {                 @5:9
+          let %m2 = %from / 128 + %d     @5:9
+          if %m2 * 128 < %to {           @5:9
+            wait %c_summed[%o2 * %T + %m2 * %NT + %c0..%o2 * %T + %m2 * %NT + %c0 + %cw] >= epoch * 8 scope sys @5:9
+          }
         }
-        copy %c[%from..%to, %c0 * 256..min(%c1 * 256, N)] <- peer(%o2).%c_total{epoch % 2}[%from..%to, %c0 * 256..min(%c1 * 256, N)] @5:9
+        copy %c[%from..%to, %c0 * 256..min((%c0 + %cw) * 256, N)] <- peer(%o2).%c_total{epoch % 2}[%from..%to, %c0 * 256..min((%c0 + %cw) * 256, N)] @5:9
       }
     }
     signal %c_taken[0] += 3 scope sys after performed @5:9
