@@ -98,7 +98,7 @@ enum PhaseName {
 /// An operator over ranks, one of them active, its peers nothing but memory.
 #[derive(Debug, Args)]
 pub(crate) struct Fused {
-    /// Where the peers' memory lies: in pinned host memory (the link is PCIe), or on the device.
+    /// Where the peers' memory lies.
     #[arg(long, default_value = "host")]
     peers: Place,
     /// The number of ranks.
@@ -137,8 +137,12 @@ enum FusedSet {
 /// Where passive peers have their memory.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Place {
+    /// In pinned memory of the host: the link is PCIe.
     Host,
+    /// On the same device, copies included that play what they send.
     Device,
+    /// On the same device, what they send in place: of a launch their signals are played.
+    Resident,
 }
 
 /// The product alone.
@@ -482,6 +486,7 @@ impl Place {
         match self {
             Place::Host => Peers::Host,
             Place::Device => Peers::Device,
+            Place::Resident => Peers::Resident,
         }
     }
 }

@@ -97,6 +97,7 @@ impl Gpu {
         match self.passive() {
             Some(Passive { peers: Peers::Host, .. }) => PCIE,
             Some(Passive { peers: Peers::Device, .. }) => PASSIVE_DEVICE,
+            Some(Passive { peers: Peers::Resident, .. }) => DEVICE,
             None => match self.inner.cards.as_slice() {
                 [] | [_] => DEVICE,
                 cards => NVLINK.shared(cards.iter().map(|card| card.ranks).max().unwrap_or(1)),

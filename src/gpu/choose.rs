@@ -44,7 +44,9 @@ impl Gpu {
             Some(Passive { peers: Peers::Host, .. }) => false,
             Some(_) if copies_first(program, schedule) => false,
             Some(Passive { peers: Peers::Device, .. }) => program.communicates(),
-            None => program.agents.values().any(|agent| agent.engine == Engine::CopyEngine),
+            Some(Passive { peers: Peers::Resident, .. }) | None => {
+                program.agents.values().any(|agent| agent.engine == Engine::CopyEngine)
+            }
         };
         let mut share = u32::MAX;
         for card in &self.inner.cards {

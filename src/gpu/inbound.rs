@@ -27,7 +27,14 @@ pub(super) struct Inbound {
     pub(super) stocks: Vec<Stock>,
     /// The latest launch played.
     epoch: AtomicU32,
+    /// Whether data that lies where it belongs is not sent again.
+    stays: bool,
+    /// Launches that send data however that may be.
+    unsent: AtomicU32,
 }
+
+/// Launches after which data lies in every copy of a buffer: copies alternate.
+const COPIES: u32 = 2;
 
 /// A script, ready to be enqueued.
 #[derive(Debug)]
@@ -86,7 +93,19 @@ impl Inbound {
         let [odd, even] = scripts;
         let plan = |script| Plan::new(device, program, workspace, &stocks, (script, copies_first));
         let plans = [plan(odd)?, plan(even)?];
-        Ok(Inbound { plans, stocks, epoch: AtomicU32::new(0) })
+        let (stays, unsent) = (peers == Peers::Resident, AtomicU32::new(COPIES));
+        Ok(Inbound { plans, stocks, epoch: AtomicU32::new(0), stays, unsent })
+    }
+
+    /// The next launches send data even where it may lie already.
+    pub(super) fn send_anew(&self) {
+        self.unsent.store(COPIES, Ordering::Relaxed);
+    }
+
+    /// Whether the launch at hand sends data.
+    fn sends(&self) -> bool {
+        let left = |left: u32| left.checked_sub(1);
+        self.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_ok() || !self.stays
     }
 
     fn plan(&self, epoch: u32) -> &Plan {
@@ -106,6 +125,7 @@ impl Inbound {
         // The words prepared for the launch before last are about to be overwritten.
         plan.ended.synchronize(limit)?;
         self.epoch.store(epoch, Ordering::Relaxed);
+        let sends = self.sends();
         main.record(&plan.started)?;
         let [first, second] = senders;
         let both = plan.segments.iter().any(|segment| segment.sender > 0);
@@ -119,7 +139,7 @@ impl Inbound {
             }
             // Where signals have no stream of their own, nothing runs beside the copies.
             let beside = !std::ptr::eq(copies, words);
-            for Copy { outbox, part } in &segment.copies {
+            for Copy { outbox, part } in segment.copies.iter().filter(|_| sends) {
                 self.copy(view, workspace, (copies, beside), &self.stocks[*outbox], part)?;
             }
             if beside {
@@ -376,7 +396,9 @@ fn stocks(
         };
         found.memory = match peers {
             Peers::Host => Memory::Host(HostBuffer::alloc(device, found.bytes())?),
-            Peers::Device => Memory::Device(DeviceBuffer::alloc_zeroed(device, found.bytes())?),
+            Peers::Device | Peers::Resident => {
+                Memory::Device(DeviceBuffer::alloc_zeroed(device, found.bytes())?)
+            }
         };
         Ok(found)
     });

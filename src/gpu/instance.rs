@@ -269,6 +269,13 @@ impl GpuInstance {
         self.inbound.as_ref().map_or(&[], |inbound| &inbound.stocks)
     }
 
+    /// Notes that what passive peers send has changed.
+    pub(super) fn send_anew(&self) {
+        if let Some(inbound) = &self.inbound {
+            inbound.send_anew();
+        }
+    }
+
     /// The number of the latest launch.
     pub(super) fn launched(&self) -> u32 {
         self.epoch.load(Ordering::Relaxed)

@@ -16,6 +16,10 @@ pub enum Peers {
     Host,
     /// In the memory of the active rank's own device: ranks are linked by that memory.
     Device,
+    /// As [`Peers::Device`], and what peers send lies where it belongs: of a launch their signals
+    /// alone are played. Links between GPUs fill memory without the receiver's multiprocessors,
+    /// which copies within a device cannot.
+    Resident,
 }
 
 /// What one passive peer sends to the active rank in every launch of a kernel and a shape: a part
@@ -145,10 +149,18 @@ impl Outbox {
                 }
             }
         }
+        self.changed();
         Ok(())
     }
 
-    /// Its memory, gaps between rows included: the device reaches it wherever it lies.
+    /// Says that its memory was filled by other means than [`Outbox::write`]: peers whose data lies
+    /// where it belongs ([`Peers::Resident`]) send it again in the next two launches.
+    pub fn changed(&self) {
+        self.instance.send_anew();
+    }
+
+    /// Its memory, gaps between rows included: the device reaches it wherever it lies. Whoever fills
+    /// it says so by [`Outbox::changed`].
     pub fn span(&self) -> Span<'_> {
         self.inner().memory.span()
     }

@@ -117,7 +117,9 @@ impl Gpu {
         }
         let peers = match self.passive() {
             Some(Passive { peers: Peers::Host, .. }) => HeapMemory::Host,
-            Some(Passive { peers: Peers::Device, .. }) | None => HeapMemory::Device,
+            Some(Passive { peers: Peers::Device | Peers::Resident, .. }) | None => {
+                HeapMemory::Device
+            }
         };
         // Passive peers are memory that the one active rank's device reaches.
         let last = self.ranks() - 1;

@@ -114,6 +114,7 @@ pub fn overlap<T: Number + Plain + Fused>(
     let place = match options.peers {
         Peers::Host => "on the host",
         Peers::Device => "on the device",
+        Peers::Resident => "on the device, what they send in place",
     };
     let title = format!("{}, {}, {} ranks, peers {place}", options.kind, T::NAME, options.world);
     let conditions = conditions(&context.device, &options.command, options.rounds);

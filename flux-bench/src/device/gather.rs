@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::kernels::{Fused, Plain, PlainKernel};
 use crate::shapes::Dims;
 use crate::stage::stage;
-use flux::Tensor;
+use flux::{Outbox, Tensor};
 use flux_runtime::numbers::Bound;
 use std::cell::RefCell;
 
@@ -64,6 +64,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         )?;
         for outbox in family.all_boxes() {
             numbers.normal(&link.main, outbox.span(), 300 + u64::from(outbox.peer()), 1.0)?;
+            outbox.changed();
         }
         let c = RefCell::new(c);
         let gather = Gather {
@@ -245,6 +246,7 @@ impl<T: Number + Plain + Fused> Operator for Gather<'_, T> {
         for (seed, operand) in (0..).zip(operands).chain(boxes) {
             numbers.integers(&link.main, operand, seed.into(), density)?;
         }
+        self.family.all_boxes().for_each(Outbox::changed);
         self.check_all("small integers", Bound::EXACT)?;
         Ok(largest)
     }

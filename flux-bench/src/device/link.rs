@@ -68,7 +68,7 @@ impl Sink {
     pub(crate) fn new(device: &Arc<Device>, peers: Peers, bytes: u64) -> Result<Sink, Error> {
         Ok(match peers {
             Peers::Host => Sink::Host(HostBuffer::alloc(device, bytes)?),
-            Peers::Device => Sink::Device(DeviceBuffer::alloc(device, bytes)?),
+            Peers::Device | Peers::Resident => Sink::Device(DeviceBuffer::alloc(device, bytes)?),
         })
     }
 

@@ -51,6 +51,7 @@ pub fn record<T: Number>(
     // On zeros a product takes less power, and so less time.
     for outbox in rank.outboxes() {
         numbers.normal(&main, outbox.span(), 3 + u64::from(outbox.peer()), 1.0)?;
+        outbox.changed();
     }
     main.synchronize(LIMIT)?;
     let timer = Timer::new(Arc::clone(&main))?;

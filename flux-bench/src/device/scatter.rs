@@ -74,6 +74,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
             // As large as products of this length are.
             let scale = (k as f32).sqrt();
             numbers.normal(&link.main, outbox.span(), 300 + u64::from(outbox.peer()), scale)?;
+            outbox.changed();
         }
         let (c, full) = (RefCell::new(c), RefCell::new(full));
         let scatter = Scatter {
@@ -279,6 +280,7 @@ impl<T: Number + Plain + Fused> Operator for Scatter<'_, T> {
         }
         for outbox in self.family.all_boxes() {
             numbers.integers(&link.main, outbox.span(), 9 + u64::from(outbox.peer()), 1.0)?;
+            outbox.changed();
         }
         self.check_all("small integers", Bound::EXACT)?;
         Ok(largest)
