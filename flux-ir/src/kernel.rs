@@ -16,9 +16,14 @@
 //!   }
 //! }
 //! ```
+//!
+//! A kernel may bring a protocol of its own ([`Kernel::protocol`]): workspace, signals and roles that
+//! run beside the tile loop, whose ops wait for them.
 
 use crate::arena::{Arena, handles};
 use crate::element::Element;
+use crate::program::{BufferId, Expr, Program, Range, SignalId, Sym, Var, VarId};
+use crate::schedule::Schedule;
 use crate::span::Span;
 use std::fmt;
 
@@ -196,7 +201,7 @@ pub enum Lhs {
     Param(ParamId),
     /// A local tensor, `[k, rows]`, whose transpose is multiplied.
     Transposed(ParamId),
-    /// Rows a [`Op::Wait`] made ready.
+    /// Rows a [`Op::Wait`] or an [`Op::Ready`] made ready.
     Ready(Value),
 }
 
@@ -207,6 +212,25 @@ pub enum Op {
     Wait {
         /// The gathered tensor.
         tensor: ParamId,
+    },
+    /// Blocks until every own signal of a range of slots has been raised `times` times in this
+    /// launch. Yields what [`Op::Ready`] needs. Slots are expressions of [`Protocol::TILE`] and,
+    /// where the products are cut along k, of [`Protocol::SLICE`].
+    Await {
+        /// An array of the protocol.
+        signal: SignalId,
+        /// The slots.
+        slots: Range,
+        /// How often a slot is raised in a launch.
+        times: Expr,
+    },
+    /// The tile's rows of a workspace of the protocol, once something has been waited for. Yields
+    /// ready rows.
+    Ready {
+        /// A workspace of the protocol.
+        buffer: BufferId,
+        /// An [`Op::Await`].
+        after: Value,
     },
     /// The tile of `a · b`, accumulated in f32.
     Gemm {
@@ -293,6 +317,53 @@ pub struct OpEntry {
     pub span: Span,
 }
 
+/// What a kernel says beside its tile loop: workspace on every rank, signals, and roles that move
+/// bytes, each a sequence of loops, waits, copies and signals.
+///
+/// Statements are those of a Program, in its terms: what the user cannot choose is added by lowering
+/// (the copies of a workspace by parity of the epoch, credits, the engine of a role).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Protocol {
+    /// Buffers (workspace, and parameters under their names), signals, variables, and an agent for
+    /// each role. Nothing else of it is used.
+    pub parts: Program,
+    /// Slices along k of the kernel's products, each of which waits by itself; `None` where they
+    /// are computed in one.
+    pub slices: Option<Expr>,
+}
+
+impl Protocol {
+    /// The first and the end of the tile's rows and columns, as every protocol numbers them.
+    pub const TILE: [VarId; 4] = [VarId(0), VarId(1), VarId(2), VarId(3)];
+
+    /// The number of the slice of k at hand.
+    pub const SLICE: VarId = VarId(4);
+
+    /// What a step along k spans.
+    pub const K_STEP: VarId = VarId(5);
+
+    /// Names of these variables, in their order.
+    pub const RESERVED: [&'static str; 6] =
+        ["tile.row0", "tile.row1", "tile.col0", "tile.col1", "slice", "k.step"];
+
+    /// Nothing yet, of a kernel called `name`.
+    pub fn new(name: &str) -> Protocol {
+        let mut parts = Program::empty(name, &Schedule::host());
+        for name in Protocol::RESERVED {
+            parts.vars.push(Var { name: name.into() });
+        }
+        Protocol { parts, slices: None }
+    }
+
+    /// The columns of slice `index` of `slices`: whole steps along k.
+    pub fn slice(index: &Expr, slices: &Expr) -> Range {
+        let steps = Expr::from(Sym::K).ceil_div(Protocol::K_STEP).ceil_div(slices.clone());
+        let cols = steps * Protocol::K_STEP;
+        let from = |index: Expr| (index * cols.clone()).min(Sym::K);
+        Range::new(from(index.clone()), from(index.clone() + 1i64))
+    }
+}
+
 /// A kernel as the user wrote it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kernel {
@@ -306,6 +377,8 @@ pub struct Kernel {
     pub loop_span: Span,
     /// The ops of the tile loop, in order; a [`Value`] is the index of the op that yields it.
     pub ops: Arena<Value, OpEntry>,
+    /// Workspace, signals and roles of its own.
+    pub protocol: Option<Protocol>,
     /// The function's name token.
     pub span: Span,
 }

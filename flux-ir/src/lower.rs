@@ -10,6 +10,7 @@
 //! | `gather::place` | shards | workspace, chunk map and the agent that pushes shards |
 //! | `scatter::place` | shards | workspace and signals of contributions |
 //! | `reduce::one_shot` | tensors | workspace and signals of a sum that every rank takes |
+//! | `protocol::place` | tensors | workspace, signals and roles of the user's own |
 //! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
 //! | `Total::bring` | tiles | the agent that brings sums from their owners |
@@ -18,6 +19,7 @@
 mod build;
 mod gather;
 mod gemm;
+mod protocol;
 mod put;
 mod reduce;
 mod scatter;
@@ -40,15 +42,22 @@ use usage::Dim;
 pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostics> {
     let usage = usage::infer(kernel)?;
     transport(kernel, schedule, &usage)?;
+    protocol::check(kernel, schedule)?;
     let mut builder = Builder::new(kernel, schedule, &usage);
     let tensors = tensors::declare(&mut builder);
     let values = values::build(&mut builder, &tensors);
     let gathers = gather::place(&mut builder, &tensors);
     let scatter = scatter::place(&mut builder, &tensors);
     let one_shot = reduce::one_shot(&mut builder, &tensors);
+    let protocol = protocol::place(&mut builder, &tensors);
     let tiles = tiles::order(&mut builder, &tensors, &gathers, scatter.as_ref());
-    let sums = (scatter.as_ref(), one_shot.as_ref());
-    gemm::build(&mut builder, &tensors, &values, &gathers, sums, &tiles);
+    let moved = gemm::Moved {
+        gathers: &gathers,
+        scatter: scatter.as_ref(),
+        one_shot: one_shot.as_ref(),
+        protocol: protocol.as_ref(),
+    };
+    gemm::build(&mut builder, &tensors, &values, &moved, &tiles);
     if let Some(total) = scatter.as_ref().and_then(|scatter| scatter.total.as_ref()) {
         let agent = total.bring(&mut builder, &tensors, &tiles);
         builder.program.agents.push(agent);

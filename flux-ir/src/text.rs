@@ -7,11 +7,13 @@
 //! name or a digit begins a name; any other `%` is the remainder.
 //!
 //! ```text
-//! kernel   = "kernel" @name "(" [param {"," param}] ")" "{" span
-//!              "for" "tile" "in" %param "{" span { op span } "}" "}"
+//! kernel   = "kernel" @name "(" [param {"," param}] ")" "{" span [protocol]
+//!              "for" "tile" "in" %param ["slices" expr] "{" span { op span } "}" "}"
+//! protocol = "protocol" "{" ["vars" %name {"," %name}] { buffer | signals | agent } "}"
 //! param    = %name ":" ("f32" | "&" ["mut"] distribution "<" element ">") span
 //! op       = "store" %param "," %7  |  %7 "=" yields
-//! yields   = "wait" %param | "gemm" (%param | %7) "," %param [".t"]
+//! yields   = "await" %signal "[" expr [".." expr] "]" ["times" expr] | "ready" %buffer "after" %7
+//!          | "wait" %param | "gemm" (%param | %7) "," %param [".t"]
 //!          | ("cols" | "rows" | "load" | "scalar") %param | "const" float
 //!          | unary %7 | binary %7 "," %7 | "cast" %7 "to" element | "reduce" %param "," %7
 //!

@@ -387,8 +387,11 @@ fn same_function(written: &syn::Path) -> Option<TokenStream> {
     let generics = match function.as_str() {
         "gemm" => {
             let operand = quote!(&'static #lang::Global<f32>);
-            Some(quote!(::<f32, #operand, #operand>))
+            Some(quote!(::<f32, #operand, #operand, #lang::Tile>))
         }
+        "symmetric" => Some(quote!(::<f32>)),
+        "role" => Some(quote!(::<fn()>)),
+        "owners" => Some(quote!(::<#lang::Rows>)),
         "max" | "min" => Some(quote!(::<#lang::Fragment, #lang::Fragment>)),
         "cast" => Some(quote!(::<f32>)),
         _ => None,

@@ -12,6 +12,8 @@ use crate::source::{Member, Source};
 use flux_ir::eval::{Action, Change, Event, RankView, Region};
 use flux_ir::program::{AgentId, BufferKind, Engine, Home, Program, SignalId};
 use flux_runtime::{Rows, Span, Stream};
+use std::iter::Peekable;
+use std::time::{Duration, Instant};
 
 /// When the host feeds a copy engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +50,8 @@ struct Feeder<'f> {
     raised: Vec<(Span<'f>, u32)>,
     /// Bytes of the copies that they tell of.
     told_of: u64,
+    /// How long the host waits for a peer.
+    limit: Duration,
 }
 
 /// Bytes that take no longer than it takes to tell of them.
@@ -79,7 +83,8 @@ impl<'f> Feeder<'f> {
                             if !instance.has_come(signal, slot, target)? {
                                 self.raise()?;
                             }
-                            instance.wait_on_host(self.source, signal, slot, target)?;
+                            let limit = self.limit;
+                            instance.wait_on_host(self.source, (signal, slot, target), limit)?;
                         }
                         Home::Device => {
                             copier.copies.wait_u32(instance.word(signal, slot)?, target as u32)?;
@@ -114,6 +119,20 @@ impl<'f> Feeder<'f> {
         Ok(())
     }
 
+    /// Whether what an event waits for on the host has come.
+    fn is_there(&self, event: &Event<'_>) -> Result<bool, Error> {
+        let Action::Wait { signal, slots, target, .. } = &event.action else { return Ok(true) };
+        if self.view.program.signals[*signal].home == Home::Device {
+            return Ok(true);
+        }
+        for slot in slots.clone() {
+            if !self.instance.has_come(*signal, slot, *target)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Raises what is to be raised behind all copies so far, when they are performed.
     fn raise(&mut self) -> Result<(), Error> {
         if self.raised.is_empty() {
@@ -131,8 +150,9 @@ impl<'f> Feeder<'f> {
 }
 
 impl GpuInstance {
-    /// Enqueues everything that copy engines of this rank do in launch `epoch`: those that wait for
-    /// its CTAs, each on streams of its own, or the others, one behind the other.
+    /// Enqueues what copy engines of this rank do in launch `epoch`: ahead of the grid those that wait
+    /// for nothing of this launch, one behind the other, and of the others what comes before their first
+    /// such wait; behind its launch the rest, each agent on streams of its own.
     pub(super) fn feed(
         &self,
         source: &Source,
@@ -142,9 +162,9 @@ impl GpuInstance {
         operands: &[Operand<'_>],
     ) -> Result<(), Error> {
         let program = member.verified.program();
-        let mut engines = engines(program, when).peekable();
         // Most launches have none of one kind, and products alone have none at all.
-        if engines.peek().is_none() {
+        let is_of = |of| engines(program, of).next().is_some();
+        if !is_of(When::WithGrid) && (when == When::WithGrid || !is_of(When::Before)) {
             return Ok(());
         }
         let view = RankView::definitions(program, self.launch, self.rank);
@@ -160,23 +180,59 @@ impl GpuInstance {
             is_ahead: when == When::Before && !copies_first,
             raised: Vec::new(),
             told_of: 0,
+            limit: self.watch.limit,
         };
+        // What the waits of an agent are for: something of this launch, or of one that has been.
+        let waits = |event: &Event<'_>| match &event.action {
+            Action::Wait { signal, .. } => match program.signals[*signal].home {
+                Home::Device => true,
+                Home::Host => program.is_raised_within(*signal),
+            },
+            _ => false,
+        };
+        let beside = || engines(program, When::WithGrid).zip(&lane.copiers);
         if when == When::Before {
-            for id in engines {
+            for id in engines(program, When::Before) {
                 let mut feeder = feeder(&lane.copiers[0]);
                 for event in view.agent(id, 0, epoch) {
                     feeder.enqueue(event)?;
                 }
                 feeder.raise()?;
             }
+            for (id, copier) in beside() {
+                let mut feeder = feeder(copier);
+                for event in view.agent(id, 0, epoch).take_while(|event| !waits(event)) {
+                    feeder.enqueue(event)?;
+                }
+                feeder.raise()?;
+            }
             return Ok(());
         }
-        let agents = engines.map(|id| view.agent(id, 0, epoch).peekable());
-        let mut agents: Vec<_> =
-            agents.zip(&lane.copiers).map(|(events, copier)| (events, feeder(copier))).collect();
-        // In turn from wait to wait, so that no stream is empty while the host fills another.
+        let agents = beside().map(|(id, copier)| {
+            let rest = view.agent(id, 0, epoch).skip_while(|event| !waits(event));
+            (rest.peekable(), feeder(copier))
+        });
+        self.feed_in_turn(&mut agents.collect::<Vec<_>>())
+    }
+
+    /// Feeds several agents in turn, from wait to wait, so that no stream is empty while the host fills
+    /// another; an agent that waits for what has not come is passed over while others go on.
+    fn feed_in_turn<'f, E: Iterator<Item = Event<'f>>>(
+        &self,
+        agents: &mut [(Peekable<E>, Feeder<'_>)],
+    ) -> Result<(), Error> {
+        let begin = Instant::now();
         while agents.iter_mut().any(|(events, _)| events.peek().is_some()) {
-            for (events, feeder) in &mut agents {
+            let mut rests = true;
+            // Past the limit the first wait is made all the same: it says what did not come.
+            let is_late = begin.elapsed() > self.watch.limit;
+            for (events, feeder) in &mut *agents {
+                let Some(first) = events.peek() else { continue };
+                if !is_late && !feeder.is_there(first)? {
+                    continue;
+                }
+                rests = false;
+                feeder.limit = if is_late { Duration::ZERO } else { self.watch.limit };
                 let Some(first) = events.next() else { continue };
                 feeder.enqueue(first)?;
                 let goes_on = |event: &Event<'_>| !matches!(event.action, Action::Wait { .. });
@@ -184,6 +240,12 @@ impl GpuInstance {
                     feeder.enqueue(event)?;
                 }
                 feeder.raise()?;
+            }
+            if rests {
+                if let Some(stall) = self.watch.take_stall() {
+                    return Err(stall);
+                }
+                std::thread::yield_now();
             }
         }
         Ok(())
@@ -204,6 +266,9 @@ impl GpuInstance {
         for id in engines(program, When::WithGrid) {
             for event in view.agent(id, 0, epoch) {
                 let Action::Wait { signal, slots, target, .. } = event.action else { continue };
+                if program.signals[signal].home == Home::Host {
+                    continue;
+                }
                 for slot in slots {
                     rescue.write_u32(self.word(signal, slot)?, target as u32)?;
                 }

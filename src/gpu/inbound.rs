@@ -126,6 +126,12 @@ impl Inbound {
         plan.ended.synchronize(limit)?;
         self.epoch.store(epoch, Ordering::Relaxed);
         let sends = self.sends();
+        if self.stays && sends {
+            // Nothing is left for copies beside the kernel.
+            for Copy { outbox, part } in plan.segments.iter().flat_map(|of| &of.copies) {
+                self.copy(view, workspace, (main, false), &self.stocks[*outbox], part)?;
+            }
+        }
         main.record(&plan.started)?;
         let [first, second] = senders;
         let both = plan.segments.iter().any(|segment| segment.sender > 0);
@@ -139,7 +145,7 @@ impl Inbound {
             }
             // Where signals have no stream of their own, nothing runs beside the copies.
             let beside = !std::ptr::eq(copies, words);
-            for Copy { outbox, part } in segment.copies.iter().filter(|_| sends) {
+            for Copy { outbox, part } in segment.copies.iter().filter(|_| !self.stays) {
                 self.copy(view, workspace, (copies, beside), &self.stocks[*outbox], part)?;
             }
             if beside {

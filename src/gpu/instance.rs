@@ -421,15 +421,14 @@ impl GpuInstance {
     pub(super) fn wait_on_host(
         &self,
         source: &Source,
-        signal: SignalId,
-        slot: u32,
-        target: i64,
+        (signal, slot, target): (SignalId, u32, i64),
+        limit: Duration,
     ) -> Result<(), Error> {
         let wanted = target as u32;
         let index = self.workspace.signal(signal) / 4 + u64::from(slot);
         let stop = || self.watch.is_stalled();
         let host = self.workspace.heaps.host(self.rank)?;
-        match host.wait_at_least(index, wanted, self.watch.limit, stop) {
+        match host.wait_at_least(index, wanted, limit, stop) {
             Ok(_) => Ok(()),
             Err(flux_runtime::Error::WordTimeout { seen, .. }) => {
                 Err(self.take_stall().unwrap_or(Error::PeerBehind {

@@ -111,7 +111,7 @@ impl<T: Element> Ready<T> {
 /// ```
 #[derive(Debug)]
 pub struct Sharded<T> {
-    never: Never,
+    pub(super) never: Never,
     element: PhantomData<T>,
 }
 

@@ -1,7 +1,7 @@
 //! The elements of a tile, and arithmetic on them.
 
 use super::{Element, Never, sealed::Sealed};
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
 /// The elements of a tile, in f32.
 ///
@@ -127,6 +127,12 @@ impl Neg for Fragment {
     type Output = Fragment;
 
     fn neg(self) -> Fragment {
+        match self.0 {}
+    }
+}
+
+impl AddAssign for Fragment {
+    fn add_assign(&mut self, _: Fragment) {
         match self.0 {}
     }
 }

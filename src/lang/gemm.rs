@@ -1,6 +1,6 @@
 //! The product of a tile.
 
-use super::{Element, Fragment, Global, Ready, Tile, Transposed, sealed::Sealed};
+use super::{Element, Fragment, Global, Never, Ready, Slice, Tile, Transposed, sealed::Sealed};
 
 /// The tile of `a · b`, accumulated in f32.
 ///
@@ -31,9 +31,37 @@ use super::{Element, Fragment, Global, Ready, Tile, Transposed, sealed::Sealed};
 /// }
 /// # fn main() {}
 /// ```
-pub fn gemm<T: Element, A: Left<T>, B: Right<T>>(a: A, b: B, tile: Tile) -> Fragment {
+///
+/// Where what is multiplied arrives in slices along k, `at` is a slice, and the products of all slices
+/// are summed: see [`Tile::k_slices`].
+pub fn gemm<T: Element, A: Left<T>, B: Right<T>, P: Place>(a: A, b: B, at: P) -> Fragment {
     let _ = (a, b);
-    match tile.0 {}
+    match at.never() {}
+}
+
+/// Which part of a product: a [`Tile`] of it, or a [`Slice`] along k of the tile.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no part of a product",
+    label = "expected the tile of the loop, or a slice of it"
+)]
+pub trait Place: Sealed {
+    #[doc(hidden)]
+    fn never(self) -> Never;
+}
+
+impl Sealed for Tile {}
+impl Sealed for Slice {}
+
+impl Place for Tile {
+    fn never(self) -> Never {
+        self.0
+    }
+}
+
+impl Place for Slice {
+    fn never(self) -> Never {
+        self.0
+    }
 }
 
 /// Left operands of [`gemm`]: a [`&Global<T>`](Global), as it is or [`Transposed`], or rows of a

@@ -88,15 +88,20 @@ mod collective;
 mod fragment;
 mod gemm;
 mod math;
+mod protocol;
 mod tensor;
 mod tile;
 
 pub use collective::{Gathered, Ready, Reduced, Scattered, Sharded};
 pub use fragment::{Fragment, Operand};
-pub use gemm::{Left, Right, gemm};
+pub use gemm::{Left, Place, Right, gemm};
 pub use math::{Pair, cast, exp, gelu, gelu_tanh, max, min, relu, silu, tanh};
+pub use protocol::{
+    Arrived, Extent, Part, Put, RowRange, Sent, Signals, Slots, Source, Symmetric, k_slice, owners,
+    rank, role, shard, shard_rows, signals, symmetric, world,
+};
 pub use tensor::{Global, Transposed};
-pub use tile::{Rows, Tile, Tiles};
+pub use tile::{Rows, Slice, Slices, Tile, Tiles, zeros};
 
 pub use crate::tensor::Element;
 pub use half::{bf16, f16};

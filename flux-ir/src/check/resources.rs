@@ -3,6 +3,7 @@
 use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
+use crate::program::Home;
 use crate::program::{At, BufferKind, Engine, Expr, Op, Program, SignalId, Stmt, Update};
 use crate::schedule::{Balance, Consumers};
 use crate::span::Span;
@@ -106,6 +107,9 @@ fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
     let waiting: Vec<_> = copies.filter(|agent| program.beside_grid(agent)).collect();
     for stmt in waiting.iter().flat_map(|agent| agent.statements()) {
         let Op::Wait { signal, .. } = stmt.op else { continue };
+        if program.signals[signal].home == Home::Host {
+            continue;
+        }
         for raise in raised_elsewhere(program, signal) {
             let name = &program.signals[signal].name;
             let message = format!(
@@ -120,7 +124,7 @@ fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
     }
     if let Some(one_more) = waiting.get(COPY_STREAMS) {
         let message = format!(
-            "expected at most {COPY_STREAMS} copy engines that wait for CTAs, found {}",
+            "expected at most {COPY_STREAMS} copy engines that wait in a launch, found {}",
             waiting.len()
         );
         let span = one_more.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span);

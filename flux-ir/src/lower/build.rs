@@ -1,7 +1,6 @@
 //! The Program under construction.
 
 use super::usage::Usage;
-use crate::arena::Arena;
 use crate::kernel::Kernel;
 use crate::program::{
     At, BufferId, Expr, Home, Op, Place, Program, Range, SignalArray, SignalId, Stmt, Var, VarId,
@@ -19,24 +18,7 @@ pub(super) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     pub(super) fn new(kernel: &'a Kernel, schedule: &'a Schedule, usage: &'a Usage) -> Self {
-        let program = Program {
-            name: kernel.name.clone(),
-            target: schedule.target,
-            tile: schedule.tile,
-            stages: schedule.stages,
-            consumers: schedule.consumers,
-            split_k: schedule.split_k,
-            balance: schedule.balance,
-            cache: schedule.cache,
-            buffers: Arena::new(),
-            scalars: Vec::new(),
-            signals: Arena::new(),
-            vars: Arena::new(),
-            lets: Vec::new(),
-            tables: Arena::new(),
-            values: Arena::new(),
-            agents: Arena::new(),
-        };
+        let program = Program::empty(&kernel.name, schedule);
         Builder { kernel, schedule, usage, program }
     }
 

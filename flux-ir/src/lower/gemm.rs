@@ -4,13 +4,14 @@ use super::build::{Builder, own, stmt};
 use super::gather::{
     Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span,
 };
+use super::protocol::Placed;
 use super::reduce::OneShot;
 use super::scatter::{Scatter, Staged};
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
 use crate::abi::epilogue_warps;
-use crate::kernel::{Distribution, Lhs, Op as KernelOp, ParamId};
+use crate::kernel::{Distribution, Lhs, Op as KernelOp, ParamId, Protocol};
 use crate::program::{
     Agent, At, Completion, Cond, Engine, Expr, Op, Place, Product, Range, Scope, SignalId, Stmt,
     Sym, Transposed, Update, VarId,
@@ -39,26 +40,40 @@ impl Tile {
     }
 }
 
+/// What of a kernel moves between ranks.
+pub(super) struct Moved<'a> {
+    pub(super) gathers: &'a Gathers,
+    pub(super) scatter: Option<&'a Scatter>,
+    pub(super) one_shot: Option<&'a OneShot>,
+    pub(super) protocol: Option<&'a Placed>,
+}
+
 pub(super) fn build(
     b: &mut Builder<'_>,
     tensors: &Tensors,
     values: &Values,
-    gathers: &Gathers,
-    (scatter, one_shot): (Option<&Scatter>, Option<&OneShot>),
+    moved: &Moved<'_>,
     tiles: &Tiles,
 ) {
+    let Moved { gathers, scatter, one_shot, protocol } = *moved;
     let span = b.kernel.loop_span;
     let step = b.var("t");
     let (tile, mut body) = open_tile(b, tiles, step);
     match gathers.chunks.and_then(|chunks| chunks.tail) {
         _ if !b.usage.multiplies() => {}
+        None if protocol.is_some() => body.extend(
+            protocol
+                .into_iter()
+                .flat_map(|protocol| after_roles(b, tensors, gathers, protocol, &tile)),
+        ),
         None => {
             for gather in gathers.each.iter().filter(|gather| gather.load.is_none()) {
                 let span = wait_span(b, gather.param);
                 body.push(stmt(span, arrived(gathers, gather, &tile)));
                 body.push(stmt(span, Op::FenceProxyAsync));
             }
-            body.push(mainloop(b, tensors, gathers, &tile, &Range::new(0i64, Sym::K)));
+            let sources = Sources { tensors, gathers, protocol: None };
+            body.push(mainloop(b, &sources, &tile, &Range::new(0i64, Sym::K)));
         }
         Some(tail) => body.extend(sliced(b, tensors, gathers, &tile, tail)),
     }
@@ -96,6 +111,9 @@ pub(super) fn build(
     if let Some(free) = gathers.free {
         let span = wait_span(b, gathers.each[0].param);
         agent.exit.push(signal_free(b, free, span));
+    }
+    if let Some(protocol) = protocol {
+        agent.exit.push(signal_free(b, protocol.free, protocol.span));
     }
     agent.body.push(stmt(span, tile_loop));
     b.program.agents.push(agent);
@@ -194,7 +212,8 @@ fn sliced(
         }
         body.push(stmt(span, Op::FenceProxyAsync));
     }
-    body.push(mainloop(b, tensors, gathers, tile, &Range::new(k0, k1)));
+    let sources = Sources { tensors, gathers, protocol: None };
+    body.push(mainloop(b, &sources, tile, &Range::new(k0, k1)));
     let slices = Op::For {
         var: slice,
         from: 0i64.into(),
@@ -206,25 +225,76 @@ fn sliced(
     all
 }
 
-/// The products of a tile over the columns `depth` of the left operand.
-fn mainloop(
-    b: &Builder<'_>,
+/// Where operands lie.
+struct Sources<'a> {
+    tensors: &'a Tensors,
+    gathers: &'a Gathers,
+    protocol: Option<&'a Placed>,
+}
+
+/// The mainloop of a kernel with roles: waits for what they bring, ahead of the product or, where it
+/// is cut along k, ahead of each slice.
+fn after_roles(
+    b: &mut Builder<'_>,
     tensors: &Tensors,
     gathers: &Gathers,
+    placed: &Placed,
     tile: &Tile,
-    depth: &Range,
-) -> Stmt {
+) -> Vec<Stmt> {
+    let kernel = b.kernel;
+    let span = kernel.loop_span;
+    let slices = kernel.protocol.as_ref().and_then(|protocol| protocol.slices.clone());
+    let slice = slices.as_ref().map(|_| b.var("s"));
+    let step = b.schedule.tile.k;
+    let change = |expr: &Expr| {
+        expr.replace(&|var| match var {
+            Protocol::SLICE => slice.map_or(0i64.into(), Expr::from),
+            Protocol::K_STEP => step.into(),
+            var => match Protocol::TILE.iter().position(|of| *of == var) {
+                Some(index) => [tile.m0, tile.m1, tile.n0, tile.n1][index].into(),
+                None => var.into(),
+            },
+        })
+    };
+    let (mut before, mut within) = (Vec::new(), Vec::new());
+    for entry in kernel.ops.values() {
+        let KernelOp::Await { signal, ref slots, ref times } = entry.op else { continue };
+        let sliced = slots.lo.mentions(Protocol::SLICE) || slots.hi.mentions(Protocol::SLICE);
+        let waits = if sliced { &mut within } else { &mut before };
+        waits.push(stmt(entry.span, placed.wait((signal, slots, times), change)));
+        waits.push(stmt(entry.span, Op::FenceProxyAsync));
+    }
+    let sources = Sources { tensors, gathers, protocol: Some(placed) };
+    let Some((slice, slices)) = slice.zip(slices.as_ref()) else {
+        before.push(mainloop(b, &sources, tile, &Range::new(0i64, Sym::K)));
+        return before;
+    };
+    let bounds = Protocol::slice(&slice.into(), slices).map(change);
+    let [k0, k1] = ["k0", "k1"].map(|name| b.var(name));
+    let lets = [(k0, bounds.lo), (k1, bounds.hi)];
+    let mut body: Vec<_> = lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into();
+    body.append(&mut within);
+    body.push(mainloop(b, &sources, tile, &Range::new(k0, k1)));
+    let (from, to) = (0i64.into(), change(slices));
+    before.push(stmt(span, Op::For { var: slice, from, to, step: 1i64.into(), body }));
+    before
+}
+
+/// The products of a tile over the columns `depth` of the left operand.
+fn mainloop(b: &Builder<'_>, sources: &Sources<'_>, tile: &Tile, depth: &Range) -> Stmt {
+    let Sources { tensors, gathers, protocol } = *sources;
     let depth = || depth.clone();
+    let of_parity = |buffer| Place {
+        at: At::Own,
+        buffer,
+        planes: vec![parity()],
+        rows: tile.rows(),
+        cols: depth(),
+    };
     let left = |param: ParamId| {
         let gathered = gathers.each.iter().find(|gather| gather.param == param);
         match gathered {
-            Some(gather) => Place {
-                at: At::Own,
-                buffer: gather.all,
-                planes: vec![parity()],
-                rows: tile.rows(),
-                cols: depth(),
-            },
+            Some(gather) => of_parity(gather.all),
             None => own(tensors.buffer(param), tile.rows(), depth()),
         }
     };
@@ -238,6 +308,10 @@ fn mainloop(
             Lhs::Transposed(param) => own(tensors.buffer(param), depth(), tile.rows()),
             Lhs::Ready(ready) => match b.kernel.ops[ready].op {
                 KernelOp::Wait { tensor } => left(tensor),
+                KernelOp::Ready { buffer, .. } => match protocol {
+                    Some(placed) => of_parity(placed.buffer(buffer)),
+                    None => continue,
+                },
                 _ => continue,
             },
         };

@@ -49,7 +49,7 @@ pub(super) fn order(
     Tiles { table: b.program.tables.push(table), cols, count }
 }
 
-/// The order that fits the distribution types: own tiles last where they wait for contributions,
+/// The order that fits what the kernel waits for: own tiles last where they wait for contributions,
 /// else in the order in which shards arrive, else in groups that stay in L2.
 fn default_order(b: &Builder<'_>) -> Order {
     let has = |wanted: Distribution| {
@@ -66,6 +66,8 @@ fn default_order(b: &Builder<'_>) -> Order {
             AllReduce::OneShot => Order::Grouped(16),
             AllReduce::TwoShot => Order::NextRankFirst,
         }
+    } else if b.kernel.protocol.is_some() {
+        Order::OwnShardFirst
     } else if has(Distribution::Gathered) {
         match (b.schedule.chunk_rows, b.schedule.tail) {
             (None, None) => Order::OwnShardFirst,

@@ -4,6 +4,7 @@
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::kernel::{Distribution, Kernel, Lhs, Op, ParamId, ParamType, Value};
+use crate::program::{BufferId, BufferKind, Expr, Program, Sym};
 use crate::span::Span;
 use std::fmt;
 
@@ -92,6 +93,7 @@ pub fn infer(kernel: &Kernel) -> Result<Usage, Diagnostics> {
         gemms: Vec::new(),
     };
     inference.unify(kernel.tiles_of, Dim::M, Dim::N, kernel.loop_span);
+    inference.copied();
     for (_, entry) in kernel.ops.iter() {
         let domain = inference.op(&entry.op, entry.span);
         inference.domains.push(domain);
@@ -100,6 +102,23 @@ pub fn infer(kernel: &Kernel) -> Result<Usage, Diagnostics> {
     let Inference { dims, found, .. } = inference;
     let dims = dims.into_iter().map(|d: Option<(Dims, Span)>| d.map(|(dims, _)| dims)).collect();
     found.into_result(Usage { dims })
+}
+
+/// What a left operand is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Param(ParamId),
+    Workspace(BufferId),
+}
+
+/// The dimension that an extent of a workspace is.
+fn dim(extent: &Expr) -> Option<Dim> {
+    match extent {
+        Expr::Sym(Sym::M) => Some(Dim::M),
+        Expr::Sym(Sym::N) => Some(Dim::N),
+        Expr::Sym(Sym::K) => Some(Dim::K),
+        _ => None,
+    }
 }
 
 struct Inference<'k> {
@@ -186,6 +205,18 @@ impl Inference<'_> {
 
     fn op(&mut self, op: &Op, span: Span) -> Domain {
         match *op {
+            Op::Await { signal, .. } => {
+                if !self.parts().is_some_and(|parts| parts.signals.get(signal).is_some()) {
+                    let message = "expected signals of the kernel's own, found none such";
+                    let help = "declare them: `let arrived = signals(world());`";
+                    self.error(Rule::Types, span, message.into(), help);
+                }
+                Domain::None
+            }
+            Op::Ready { buffer, after } => {
+                self.ready(buffer, after, span);
+                Domain::None
+            }
             Op::Wait { tensor } => {
                 if !matches!(self.kernel.tensor(tensor), Some((Distribution::Gathered, _, false))) {
                     let message = format!(
@@ -273,6 +304,59 @@ impl Inference<'_> {
         }
     }
 
+    fn parts(&self) -> Option<&Program> {
+        self.kernel.protocol.as_ref().map(|protocol| &protocol.parts)
+    }
+
+    /// Parameters that roles copy from: shards that this rank holds.
+    fn copied(&mut self) {
+        let Some(parts) = self.kernel.protocol.as_ref().map(|protocol| &protocol.parts) else {
+            return;
+        };
+        for buffer in parts.buffers.values().filter(|buffer| buffer.kind == BufferKind::Input) {
+            let Some(param) = self.kernel.param(&buffer.name) else {
+                let message = format!("there is no parameter `{}` to copy from", buffer.name);
+                self.error(Rule::Types, buffer.span, message, "take it: `a: &Sharded<bf16>`");
+                continue;
+            };
+            if !matches!(self.kernel.tensor(param), Some((Distribution::Sharded, _, false))) {
+                let message = format!("`{}` is no shard of this rank's", buffer.name);
+                let help = "roles copy out of workspace, and out of parameters `&Sharded<_>`";
+                self.error(Rule::Types, buffer.span, message, help);
+                continue;
+            }
+            match dim(&buffer.cols) {
+                Some(cols) => self.unify(param, Dim::M, cols, buffer.span),
+                None => {
+                    let message =
+                        format!("`{}` is copied to where rows are not as long", buffer.name);
+                    let help = "give the workspace `k()` or `n()` columns";
+                    self.error(Rule::Dimensions, buffer.span, message, help);
+                }
+            }
+        }
+    }
+
+    /// Rows of a workspace are multiplied.
+    fn ready(&mut self, buffer: BufferId, after: Value, span: Span) {
+        let is_await = |value| matches!(self.kernel.ops.get(value), Some(entry) if matches!(entry.op, Op::Await { .. }));
+        if !is_await(after) {
+            let message = format!("expected something that was waited for, found {after}");
+            let help = "pass what `wait` gave: `all.ready(tile.rows(), arrived.wait(…))`";
+            self.error(Rule::Types, span, message, help);
+        }
+        let workspace = self.parts().and_then(|parts| parts.buffers.get(buffer));
+        let fits = workspace.is_some_and(|buffer| {
+            let whole = buffer.rows == Expr::Sym(Sym::M) && buffer.cols == Expr::Sym(Sym::K);
+            buffer.kind == BufferKind::Symmetric && whole
+        });
+        if !fits {
+            let message = "expected a workspace of m() rows and k() columns to multiply";
+            let help = "declare it: `let all = symmetric::<bf16>(m(), k());`";
+            self.error(Rule::Dimensions, span, message.into(), help);
+        }
+    }
+
     fn gemm(&mut self, lhs: Lhs, b: ParamId, transposed: bool, span: Span) {
         let (rows, cols) = if transposed { (Dim::N, Dim::K) } else { (Dim::K, Dim::N) };
         self.unify(b, rows, cols, span);
@@ -288,6 +372,15 @@ impl Inference<'_> {
                     self.error(Rule::Types, span, message, &help);
                 }
                 Some(a)
+            }
+            Lhs::Ready(ready)
+                if self
+                    .kernel
+                    .ops
+                    .get(ready)
+                    .is_some_and(|entry| matches!(entry.op, Op::Ready { .. })) =>
+            {
+                None
             }
             Lhs::Ready(ready) => {
                 let tensor = self.waited(ready, span);
@@ -318,8 +411,13 @@ impl Inference<'_> {
                 }
             }
         }
-        let elements =
-            left.and_then(|a| Some((self.kernel.tensor(a)?.1, self.kernel.tensor(b)?.1)));
+        let workspace = match self.source(lhs) {
+            Some(Source::Workspace(buffer)) => self.parts().and_then(|p| p.buffers.get(buffer)),
+            _ => None,
+        };
+        let left = left.and_then(|a| self.kernel.tensor(a)).map(|(_, element, _)| element);
+        let left = left.or(workspace.map(|buffer| buffer.element));
+        let elements = left.zip(self.kernel.tensor(b).map(|(_, element, _)| element));
         if let Some((ea, eb)) = elements
             && ea != eb
         {
@@ -350,11 +448,12 @@ impl Inference<'_> {
     }
 
     /// The tensor a left operand comes from.
-    fn source(&self, lhs: Lhs) -> Option<ParamId> {
+    fn source(&self, lhs: Lhs) -> Option<Source> {
         match lhs {
-            Lhs::Param(param) | Lhs::Transposed(param) => Some(param),
+            Lhs::Param(param) | Lhs::Transposed(param) => Some(Source::Param(param)),
             Lhs::Ready(ready) => match self.kernel.ops.get(ready)?.op {
-                Op::Wait { tensor } => Some(tensor),
+                Op::Wait { tensor } => Some(Source::Param(tensor)),
+                Op::Ready { buffer, .. } => Some(Source::Workspace(buffer)),
                 _ => None,
             },
         }

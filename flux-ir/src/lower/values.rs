@@ -42,7 +42,7 @@ pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
             Op::Cast { x, to } if live[value.index()] => Some(ValueOp::Cast(values.get(x), to)),
             Op::Reduce { .. } => Some(ValueOp::Sum),
             Op::Unary { .. } | Op::Binary { .. } | Op::Cast { .. } => None,
-            Op::Wait { .. } | Op::Store { .. } => None,
+            Op::Wait { .. } | Op::Await { .. } | Op::Ready { .. } | Op::Store { .. } => None,
         };
         let op = op.filter(|_| live[value.index()]);
         let id = op.map(|op| b.program.values.push(ValueEntry { op, span: entry.span }));
@@ -85,6 +85,7 @@ fn live(b: &Builder<'_>) -> Vec<bool> {
                 live[y.index()] = true;
             }
             Op::Unary { .. } | Op::Cast { .. } | Op::Binary { .. } => {}
+            Op::Await { .. } | Op::Ready { .. } => {}
             Op::Wait { .. } | Op::Gemm { .. } | Op::Cols { .. } | Op::Rows { .. } => {}
             Op::Load { .. } | Op::LoadReady { .. } | Op::Const(_) | Op::Scalar { .. } => {}
         }

@@ -100,6 +100,25 @@ impl Expr {
         }
     }
 
+    /// This expression with every variable replaced by what `by` says.
+    #[must_use]
+    pub fn replace(&self, by: &impl Fn(VarId) -> Expr) -> Expr {
+        match self {
+            Expr::Var(var) => by(*var),
+            Expr::Int(_) | Expr::Sym(_) => self.clone(),
+            Expr::Bin(op, a, b) => Expr::Bin(*op, Box::new(a.replace(by)), Box::new(b.replace(by))),
+        }
+    }
+
+    /// Whether it depends on `var`.
+    pub fn mentions(&self, var: VarId) -> bool {
+        match self {
+            Expr::Var(found) => *found == var,
+            Expr::Int(_) | Expr::Sym(_) => false,
+            Expr::Bin(_, a, b) => a.mentions(var) || b.mentions(var),
+        }
+    }
+
     /// The smaller of two.
     pub fn min(self, other: impl Into<Expr>) -> Expr {
         Expr::bin(BinOp::Min, self, other)

@@ -27,7 +27,7 @@ use crate::arena::{Arena, handles};
 use crate::element::Element;
 use crate::kernel::{Binary, Unary};
 use crate::order::Order;
-use crate::schedule::{Balance, Cache, Consumers};
+use crate::schedule::{Balance, Cache, Consumers, Schedule};
 use crate::span::Span;
 use crate::target::Target;
 use crate::tile::TileShape;
@@ -571,6 +571,28 @@ impl Agent {
 }
 
 impl Program {
+    /// A Program that does nothing, under the choices of a schedule.
+    pub fn empty(name: &str, schedule: &Schedule) -> Program {
+        Program {
+            name: name.into(),
+            target: schedule.target,
+            tile: schedule.tile,
+            stages: schedule.stages,
+            consumers: schedule.consumers,
+            split_k: schedule.split_k,
+            balance: schedule.balance,
+            cache: schedule.cache,
+            buffers: Arena::new(),
+            scalars: Vec::new(),
+            signals: Arena::new(),
+            vars: Arena::new(),
+            lets: Vec::new(),
+            tables: Arena::new(),
+            values: Arena::new(),
+            agents: Arena::new(),
+        }
+    }
+
     /// Every statement of every agent.
     pub fn statements(&self) -> impl Iterator<Item = &Stmt> {
         self.agents.values().flat_map(Agent::statements)
@@ -590,16 +612,25 @@ impl Program {
         self.statements().any(|stmt| matches!(stmt.op, Op::Sum { .. }))
     }
 
-    /// Whether an agent runs beside the grid: it is the grid, or a copy engine that itself waits for
-    /// what CTAs signal. Other copy engines wait for nothing once the host has fed them.
+    /// Whether an agent runs beside the grid: it is the grid, or a copy engine that waits for what
+    /// agents signal in the same launch, itself (for CTAs) or through the host that feeds it. Other
+    /// copy engines wait for nothing once the host has fed them.
     pub fn beside_grid(&self, agent: &Agent) -> bool {
-        let waits_itself = |stmt: &Stmt| match &stmt.op {
-            Op::Wait { signal, .. } => {
-                self.signals.get(*signal).is_some_and(|signal| signal.home == Home::Device)
-            }
+        let waits = |stmt: &Stmt| match &stmt.op {
+            Op::Wait { signal, .. } => match self.signals.get(*signal).map(|signal| signal.home) {
+                Some(Home::Device) => true,
+                Some(Home::Host) => self.is_raised_within(*signal),
+                None => false,
+            },
             _ => false,
         };
-        agent.engine.is_in_kernel() || agent.statements().any(waits_itself)
+        agent.engine.is_in_kernel() || agent.statements().any(waits)
+    }
+
+    /// Whether agents raise an array before they end, so that waits for the launch at hand make sense.
+    pub fn is_raised_within(&self, array: SignalId) -> bool {
+        let raises = |stmt: &Stmt| matches!(stmt.op, Op::Signal { signal, .. } if signal == array);
+        self.agents.values().any(|agent| Statements::of(&agent.body).any(raises))
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.

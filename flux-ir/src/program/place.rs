@@ -26,6 +26,12 @@ impl Range {
         Range { lo: lo.into(), hi: hi.into() }
     }
 
+    /// Both ends as `change` makes them.
+    #[must_use]
+    pub fn map(&self, change: impl Fn(&Expr) -> Expr) -> Self {
+        Range { lo: change(&self.lo), hi: change(&self.hi) }
+    }
+
     /// The one slot `at`.
     pub fn one(at: impl Into<Expr>) -> Self {
         let at = at.into();

@@ -2,10 +2,15 @@
 
 use super::cursor::{Cursor, Parsed, binary, unary};
 use super::lex::Token;
+use super::program;
 use super::write;
 use crate::arena::{Arena, Handle};
 use crate::diagnostic::Diagnostics;
-use crate::kernel::{Distribution, Kernel, Lhs, Op, OpEntry, Param, ParamId, ParamType, Value};
+use crate::kernel::{
+    Distribution, Kernel, Lhs, Op, OpEntry, Param, ParamId, ParamType, Protocol, Value,
+};
+use crate::program::Expr;
+use crate::span::Span;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
@@ -30,8 +35,18 @@ impl Kernel {
         }
     }
 
-    fn write_op(&self, value: Value, op: &Op) -> String {
+    fn write_op(&self, parts: &mut program::Writer<'_>, value: Value, op: &Op) -> String {
         let yields = match op {
+            Op::Await { signal, slots, times } => {
+                let slots = parts.slots(*signal, slots);
+                match times {
+                    Expr::Int(1) => format!("await {slots}"),
+                    times => format!("await {slots} times {}", parts.expr(times)),
+                }
+            }
+            Op::Ready { buffer, after } => {
+                format!("ready {} after {after}", parts.buffer(*buffer))
+            }
             Op::Wait { tensor } => format!("wait {}", self.shown(*tensor)),
             Op::Gemm { a, b, transposed } => {
                 let a = match a {
@@ -82,95 +97,148 @@ impl fmt::Display for Kernel {
             }
             None => write::line(f, 0, &head, self.span)?,
         }
-        let tiles = format!("for tile in {} {{", self.shown(self.tiles_of));
-        write::line(f, 1, &tiles, self.loop_span)?;
+        let empty = Protocol::new("");
+        let protocol = self.protocol.as_ref();
+        let mut parts = program::Writer::of(&protocol.unwrap_or(&empty).parts);
+        parts.sections(2)?;
+        let slices = protocol.and_then(|protocol| protocol.slices.as_ref());
+        let slices = slices.map(|slices| format!(" slices {}", parts.expr(slices)));
+        let tiles =
+            format!("for tile in {}{} {{", self.shown(self.tiles_of), slices.unwrap_or_default());
+        let mut tile_loop = String::new();
+        write::line(&mut tile_loop, 1, &tiles, self.loop_span)?;
         for (value, entry) in self.ops.iter() {
-            write::line(f, 2, &self.write_op(value, &entry.op), entry.span)?;
+            let op = self.write_op(&mut parts, value, &entry.op);
+            write::line(&mut tile_loop, 2, &op, entry.span)?;
         }
+        if let Some(protocol) = protocol {
+            write::line(f, 1, "protocol {", Span::UNKNOWN)?;
+            if let Some(vars) = unordered(protocol, &parts) {
+                write::line(f, 2, &format!("vars {vars}"), Span::UNKNOWN)?;
+            }
+            f.write_str(&parts.out)?;
+            f.write_str("  }\n")?;
+        }
+        f.write_str(&tile_loop)?;
         f.write_str("  }\n}\n")
     }
+}
+
+/// Every variable of a protocol, where the text does not mention them in their order.
+fn unordered(protocol: &Protocol, parts: &program::Writer<'_>) -> Option<String> {
+    let reserved = Protocol::RESERVED.len();
+    let mentioned = parts.seen.iter().filter(|var| var.index() >= reserved).copied();
+    let vars = &protocol.parts.vars;
+    if mentioned.eq(vars.handles().skip(reserved)) {
+        return None;
+    }
+    Some(vars.handles().map(|var| parts.var_name(var)).collect::<Vec<_>>().join(", "))
 }
 
 impl FromStr for Kernel {
     type Err = Diagnostics;
 
     fn from_str(text: &str) -> Result<Self, Diagnostics> {
-        Ok(Reader { cursor: Cursor::new(text)?, params: Arena::new() }.kernel()?)
+        let parts = program::Reader::new(Cursor::new(text)?, Protocol::new("").parts);
+        Ok(Reader { parts, params: Arena::new() }.kernel()?)
     }
 }
 
 struct Reader {
-    cursor: Cursor,
+    /// The protocol, whose cursor is the one of the whole text.
+    parts: program::Reader,
     params: Arena<ParamId, Param>,
 }
 
 impl Reader {
     fn kernel(mut self) -> Parsed<Kernel> {
-        self.cursor.word("kernel")?;
-        let name = self.cursor.global()?;
-        self.cursor.punct("(")?;
-        while !self.cursor.at(")") {
+        self.parts.cursor.word("kernel")?;
+        let name = self.parts.cursor.global()?;
+        self.parts.cursor.punct("(")?;
+        while !self.parts.cursor.at(")") {
             self.declare()?;
-            if !self.cursor.take(",") {
+            if !self.parts.cursor.take(",") {
                 break;
             }
         }
-        self.cursor.punct(")")?;
-        self.cursor.punct("{")?;
-        let span = self.cursor.span();
+        self.parts.cursor.punct(")")?;
+        self.parts.cursor.punct("{")?;
+        let span = self.parts.cursor.span();
+        let has_protocol = self.parts.cursor.take_word("protocol");
+        if has_protocol {
+            self.protocol(&name)?;
+        }
         for word in ["for", "tile", "in"] {
-            self.cursor.word(word)?;
+            self.parts.cursor.word(word)?;
         }
         let tiles_of = self.param()?;
-        self.cursor.punct("{")?;
-        let loop_span = self.cursor.span();
+        let slices = match has_protocol && self.parts.cursor.take_word("slices") {
+            true => Some(self.parts.expr()?),
+            false => None,
+        };
+        self.parts.cursor.punct("{")?;
+        let loop_span = self.parts.cursor.span();
         let mut ops = Arena::new();
-        while !self.cursor.at("}") {
+        while !self.parts.cursor.at("}") {
             let op = self.op(Value::new(ops.len()))?;
-            ops.push(OpEntry { op, span: self.cursor.span() });
+            ops.push(OpEntry { op, span: self.parts.cursor.span() });
         }
-        self.cursor.punct("}")?;
-        self.cursor.punct("}")?;
-        self.cursor.end()?;
-        Ok(Kernel { name, params: self.params, tiles_of, loop_span, ops, span })
+        self.parts.cursor.punct("}")?;
+        self.parts.cursor.punct("}")?;
+        self.parts.cursor.end()?;
+        let protocol = has_protocol.then(|| Protocol { parts: self.parts.program, slices });
+        Ok(Kernel { name, params: self.params, tiles_of, loop_span, ops, protocol, span })
+    }
+
+    fn protocol(&mut self, name: &str) -> Parsed<()> {
+        self.parts.program.name = name.into();
+        self.parts.cursor.punct("{")?;
+        self.parts.variables()?;
+        while !self.parts.cursor.at("}") {
+            self.parts.section()?;
+        }
+        self.parts.cursor.punct("}")
     }
 
     fn declare(&mut self) -> Parsed<()> {
-        let position = self.cursor.position();
-        let name = self.cursor.name("a parameter `%name`")?;
+        let position = self.parts.cursor.position();
+        let name = self.parts.cursor.name("a parameter `%name`")?;
         if self.params.values().any(|param| param.name == name) {
             return Cursor::error_at(position, format!("parameter `%{name}` is declared twice"));
         }
-        self.cursor.punct(":")?;
-        let ty = if self.cursor.take("&") {
-            let written = self.cursor.take_word("mut");
-            let distribution =
-                self.cursor.choice("a distribution", &Distribution::ALL, Distribution::name)?;
-            self.cursor.punct("<")?;
-            let element = self.cursor.element()?;
-            self.cursor.punct(">")?;
+        self.parts.cursor.punct(":")?;
+        let ty = if self.parts.cursor.take("&") {
+            let written = self.parts.cursor.take_word("mut");
+            let distribution = self.parts.cursor.choice(
+                "a distribution",
+                &Distribution::ALL,
+                Distribution::name,
+            )?;
+            self.parts.cursor.punct("<")?;
+            let element = self.parts.cursor.element()?;
+            self.parts.cursor.punct(">")?;
             ParamType::Tensor { distribution, element, written }
         } else {
-            self.cursor.word("f32")?;
+            self.parts.cursor.word("f32")?;
             ParamType::Scalar
         };
-        let span = self.cursor.span();
+        let span = self.parts.cursor.span();
         self.params.push(Param { name, ty, span });
         Ok(())
     }
 
     /// `.t` behind an operand, or nothing.
     fn transposed(&mut self) -> Parsed<bool> {
-        let transposed = self.cursor.take(".");
+        let transposed = self.parts.cursor.take(".");
         if transposed {
-            self.cursor.word("t")?;
+            self.parts.cursor.word("t")?;
         }
         Ok(transposed)
     }
 
     fn param(&mut self) -> Parsed<ParamId> {
-        let position = self.cursor.position();
-        let name = self.cursor.name("a parameter `%name`")?;
+        let position = self.parts.cursor.position();
+        let name = self.parts.cursor.name("a parameter `%name`")?;
         match self.params.iter().find(|(_, param)| param.name == name) {
             Some((id, _)) => Ok(id),
             None => Cursor::error_at(position, format!("there is no parameter `%{name}`")),
@@ -178,71 +246,87 @@ impl Reader {
     }
 
     fn value(&mut self) -> Parsed<Value> {
-        let Token::Value(value) = *self.cursor.peek() else {
-            return self.cursor.unexpected("a value `%0`");
+        let Token::Value(value) = *self.parts.cursor.peek() else {
+            return self.parts.cursor.unexpected("a value `%0`");
         };
-        self.cursor.bump();
+        self.parts.cursor.bump();
         Ok(Value(value))
     }
 
     fn op(&mut self, next: Value) -> Parsed<Op> {
-        if self.cursor.take_word("store") {
+        if self.parts.cursor.take_word("store") {
             let output = self.param()?;
-            self.cursor.punct(",")?;
+            self.parts.cursor.punct(",")?;
             return Ok(Op::Store { output, x: self.value()? });
         }
-        if *self.cursor.peek() != Token::Value(next.0) {
-            return self.cursor.unexpected(&format!("`store` or `{next} =`"));
+        if *self.parts.cursor.peek() != Token::Value(next.0) {
+            return self.parts.cursor.unexpected(&format!("`store` or `{next} =`"));
         }
-        self.cursor.bump();
-        self.cursor.punct("=")?;
-        let Token::Word(word) = self.cursor.peek().clone() else {
-            return self.cursor.unexpected("an operation");
+        self.parts.cursor.bump();
+        self.parts.cursor.punct("=")?;
+        let Token::Word(word) = self.parts.cursor.peek().clone() else {
+            return self.parts.cursor.unexpected("an operation");
         };
         if let Some(op) = unary(&word) {
-            self.cursor.bump();
+            self.parts.cursor.bump();
             return Ok(Op::Unary { op, x: self.value()? });
         }
         if let Some(op) = binary(&word) {
-            self.cursor.bump();
+            self.parts.cursor.bump();
             let x = self.value()?;
-            self.cursor.punct(",")?;
+            self.parts.cursor.punct(",")?;
             return Ok(Op::Binary { op, x, y: self.value()? });
         }
-        let known = ["wait", "gemm", "cols", "rows", "load", "const", "scalar", "cast", "reduce"];
+        let known = [
+            "await", "ready", "wait", "gemm", "cols", "rows", "load", "const", "scalar", "cast",
+            "reduce",
+        ];
         if !known.contains(&word.as_str()) {
-            return self.cursor.unexpected("an operation");
+            return self.parts.cursor.unexpected("an operation");
         }
-        self.cursor.bump();
+        self.parts.cursor.bump();
         Ok(match word.as_str() {
+            "await" => {
+                let (signal, slots) = self.parts.slots()?;
+                let times = match self.parts.cursor.take_word("times") {
+                    true => self.parts.expr()?,
+                    false => Expr::Int(1),
+                };
+                Op::Await { signal, slots, times }
+            }
+            "ready" => {
+                let buffer = self.parts.buffer()?;
+                self.parts.cursor.word("after")?;
+                Op::Ready { buffer, after: self.value()? }
+            }
             "wait" => Op::Wait { tensor: self.param()? },
             "gemm" => {
-                let a = match self.cursor.peek() {
+                let a = match self.parts.cursor.peek() {
                     Token::Value(_) => Lhs::Ready(self.value()?),
                     _ => {
                         let param = self.param()?;
                         if self.transposed()? { Lhs::Transposed(param) } else { Lhs::Param(param) }
                     }
                 };
-                self.cursor.punct(",")?;
+                self.parts.cursor.punct(",")?;
                 Op::Gemm { a, b: self.param()?, transposed: self.transposed()? }
             }
             "cols" => Op::Cols { tensor: self.param()? },
             "rows" => Op::Rows { tensor: self.param()? },
-            "load" => match self.cursor.peek() {
+            "load" => match self.parts.cursor.peek() {
                 Token::Value(_) => Op::LoadReady { ready: self.value()? },
                 _ => Op::Load { tensor: self.param()? },
             },
-            "const" => Op::Const(self.cursor.float()?),
+            "const" => Op::Const(self.parts.cursor.float()?),
             "scalar" => Op::Scalar { param: self.param()? },
             "cast" => {
                 let x = self.value()?;
-                self.cursor.word("to")?;
-                Op::Cast { x, to: self.cursor.element()? }
+                self.parts.cursor.word("to")?;
+                Op::Cast { x, to: self.parts.cursor.element()? }
             }
             _ => {
                 let output = self.param()?;
-                self.cursor.punct(",")?;
+                self.parts.cursor.punct(",")?;
                 Op::Reduce { output, x: self.value()? }
             }
         })

@@ -77,6 +77,7 @@ pub(crate) fn kernel() -> impl Strategy<Value = Kernel> {
             tiles_of,
             loop_span,
             ops,
+            protocol: None,
             span,
         },
     )

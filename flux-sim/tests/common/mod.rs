@@ -46,7 +46,7 @@ impl Builder {
     pub fn finish(self, tiles_of: ParamId) -> Kernel {
         let Builder { name, params, ops } = self;
         let (loop_span, span) = (Span::new(2, 5), Span::new(1, 8));
-        Kernel { name, params, tiles_of, loop_span, ops, span }
+        Kernel { name, params, tiles_of, loop_span, ops, protocol: None, span }
     }
 }
 

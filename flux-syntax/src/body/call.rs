@@ -9,6 +9,7 @@ use crate::position::{at, position};
 use crate::signature::{text_of, written_element};
 use crate::suggest::nearest;
 use flux_ir::kernel::{Binary, Distribution, Lhs, Op, Unary};
+use flux_ir::program::Sym;
 use flux_ir::{Diagnostic, Rule, Span};
 use quote::ToTokens;
 use syn::visit::Visit;
@@ -24,7 +25,9 @@ const DEEPEST: usize = 64;
 /// Every function of the language.
 pub(super) fn function_names() -> impl Iterator<Item = &'static str> {
     let unary = Unary::ALL.into_iter().filter(|op| *op != Unary::Neg).map(Unary::name);
-    [GEMM, CAST, Binary::Max.name(), Binary::Min.name()].into_iter().chain(unary)
+    let of_protocols = super::protocol::FUNCTIONS.into_iter().map(|(name, _)| name);
+    let names = [GEMM, CAST, Binary::Max.name(), Binary::Min.name()];
+    names.into_iter().chain(unary).chain(of_protocols)
 }
 
 /// A function of one operand that kernels call by name; `-x` is an operator.
@@ -77,6 +80,14 @@ impl<'a> Reader<'a> {
                 );
             }
         }
+        if segments.len() == 2 && first == "Extent" {
+            match name.as_str() {
+                "M" => return Bound::Extent(Sym::M),
+                "N" => return Bound::Extent(Sym::N),
+                "K" => return Bound::Extent(Sym::K),
+                _ => {}
+            }
+        }
         if segments.len() == 1 || of_flux {
             if function_names().any(|function| function == name) {
                 let mut written = path.path.clone();
@@ -96,6 +107,9 @@ impl<'a> Reader<'a> {
             }
             if name == CAST {
                 return self.cast_to(&last.arguments, span);
+            }
+            if let Some(function) = self.protocol_function(&name, &last.arguments) {
+                return Bound::Callable(Callable::Protocol(function));
             }
         }
         self.unknown(&text_of(&path.path), &name, span)
@@ -185,8 +199,10 @@ impl<'a> Reader<'a> {
     }
 
     fn apply(&mut self, callable: &Callable<'a>, args: Vec<&'a Expr>, span: Span) -> Bound<'a> {
-        if let Callable::Gemm = callable {
-            return self.gemm(&args, span);
+        match callable {
+            Callable::Gemm => return self.gemm(&args, span),
+            Callable::Protocol(function) => return self.call_protocol(*function, &args, span),
+            _ => {}
         }
         let bound: Vec<_> = args.iter().map(|arg| (self.expression(arg), position(*arg))).collect();
         self.apply_to(callable, bound, span)
@@ -208,6 +224,11 @@ impl<'a> Reader<'a> {
             Callable::Gemm => {
                 self.mistyped(span, "`gemm` is called by name", "write `gemm(a, b.t(), tile)`")
             }
+            Callable::Protocol(_) => self.mistyped(
+                span,
+                "functions of protocols are called by name",
+                "call it: `rank()`",
+            ),
             Callable::Unary(op) => {
                 let name = op.name();
                 let [arg] = args.as_slice() else {
@@ -263,7 +284,10 @@ impl<'a> Reader<'a> {
         };
         let lhs = self.left_operand(a);
         let rhs = self.right_operand(b);
-        let tile = self.tile(tile);
+        let tile = match self.within {
+            super::protocol::Within::Slice => self.slice(tile),
+            _ => self.tile(tile),
+        };
         match (lhs, rhs, tile) {
             (Some(a), Some((b, transposed)), Some(())) => {
                 Bound::Value(self.emit(Op::Gemm { a, b, transposed }, span))
@@ -306,7 +330,11 @@ impl<'a> Reader<'a> {
                 "expected a tensor as the left operand of `gemm`, found a computed tile".to_owned(),
                 "a product of a product is a second kernel".to_owned(),
             ),
-            Bound::Tile | Bound::TileRows | Bound::Callable(_) | Bound::Unit => (
+            Bound::Workspace(_) => (
+                "rows of workspace may still be in flight".to_owned(),
+                "wait for them: `let a = all.ready(tile.rows(), arrived.wait(…));`".to_owned(),
+            ),
+            _ => (
                 "expected a tensor as the left operand of `gemm`".to_owned(),
                 "write `gemm(a, b.t(), tile)`".to_owned(),
             ),

@@ -31,6 +31,10 @@ impl<'a> Reader<'a> {
                     Ok(value) => Bound::Value(self.emit(Op::Const(value), span)),
                     Err(error) => self.refuse(span, error.to_string(), "write it as `1.5`"),
                 },
+                "" | "u32" => match number.base10_parse::<u32>() {
+                    Ok(value) => Bound::Index(value.into()),
+                    Err(error) => self.refuse(span, error.to_string(), "write it as `1.5`"),
+                },
                 // `1 / 2` is 0 in Rust. Reading it as 0.5 here would be another meaning than
                 // the one that rustc checks.
                 _ => {
@@ -49,13 +53,13 @@ impl<'a> Reader<'a> {
     /// A constant of the module: its expression, evaluated where it is used.
     pub(super) fn constant(&mut self, item: &'a ItemConst, used: Span) -> Bound<'a> {
         let name = text_of_name(&item.ident);
-        let is_f32 = matches!(&*item.ty, Type::Path(path) if path.path.is_ident("f32"));
-        if !is_f32 {
+        let is = |name| matches!(&*item.ty, Type::Path(path) if path.path.is_ident(name));
+        if !is("f32") && !is("u32") {
             let found = crate::signature::text_of(&item.ty);
-            let help = format!("write `const {name}: f32 = …;`");
+            let help = format!("write `const {name}: f32 = …;`, or `u32` for ranks and slots");
             return self.mistyped(
                 used,
-                format!("expected an f32, found `{name}` of type `{found}`"),
+                format!("expected an f32 or a u32, found `{name}` of type `{found}`"),
                 help,
             );
         }

@@ -1,5 +1,6 @@
 //! Expressions.
 
+use super::protocol::Within;
 use super::{Bound, Callable, Closure, Reader};
 use super::{MOST_OPS, MOST_STEPS};
 use crate::function::text_of_name;
@@ -78,6 +79,9 @@ impl<'a> Reader<'a> {
                 let names = self.names.clone();
                 Bound::Callable(Callable::Closure(Rc::new(Closure { closure, names })))
             }
+            Expr::If(inner) if self.within == Within::Role => {
+                self.role_condition(inner, at(inner.if_token.span))
+            }
             Expr::If(inner) => {
                 let help = "choose by arithmetic: `x.max(0.0)`, `x.min(1.0)`, `relu(x)`";
                 self.refuse(at(inner.if_token.span), "a tile has no conditions", help)
@@ -91,7 +95,7 @@ impl<'a> Reader<'a> {
                 "a tile has no conditions",
                 "write `let name = …;`",
             ),
-            Expr::ForLoop(inner) => self.inner_loop(at(inner.for_token.span)),
+            Expr::ForLoop(inner) => self.for_loop(inner),
             Expr::While(inner) => self.inner_loop(at(inner.while_token.span)),
             Expr::Loop(inner) => self.inner_loop(at(inner.loop_token.span)),
             Expr::Break(inner) => self.left_early(at(inner.break_token.span), "break"),
@@ -115,11 +119,7 @@ impl<'a> Reader<'a> {
                     columns, `x.rows(tile)` for one over the rows";
                 self.refuse(at(inner.bracket_token.span.open()), "tensors are not indexed", help)
             }
-            Expr::Field(inner) => self.refuse(
-                position(&inner.dot_token),
-                "nothing in a kernel has fields",
-                "call a method",
-            ),
+            Expr::Field(inner) => self.field(inner),
             Expr::Cast(inner) => {
                 let to = crate::signature::text_of(&inner.ty);
                 let help = match to.as_str() {
@@ -133,9 +133,7 @@ impl<'a> Reader<'a> {
                 let help = "name each value: `let x = …;`";
                 self.refuse(span, "a kernel has no tuples, arrays or structs", help)
             }
-            Expr::Range(_) => {
-                self.refuse(span, "a kernel has no ranges", "tiles come from `c.tiles()`")
-            }
+            Expr::Range(range) => self.range(range),
             Expr::Unsafe(inner) => {
                 self.refuse(at(inner.unsafe_token.span), "a kernel is safe", "remove `unsafe`")
             }
@@ -147,7 +145,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn inner_loop(&mut self, span: Span) -> Bound<'a> {
+    /// `range.start` and `range.end`.
+    fn field(&mut self, field: &'a syn::ExprField) -> Bound<'a> {
+        let span = position(&field.dot_token);
+        let syn::Member::Named(name) = &field.member else {
+            return self.refuse(span, "nothing in a kernel has fields", "call a method");
+        };
+        match (self.expression(&field.base), text_of_name(name).as_str()) {
+            (Bound::Range(range), "start") => Bound::Index(range.lo),
+            (Bound::Range(range), "end") => Bound::Index(range.hi),
+            (Bound::Broken, _) => Bound::Broken,
+            _ => self.refuse(span, "nothing in a kernel has fields", "call a method"),
+        }
+    }
+
+    pub(super) fn inner_loop(&mut self, span: Span) -> Bound<'a> {
         let help = "the loop over tiles is the only one; `gemm` contains the sum over k";
         self.refuse(span, "a tile is computed without loops", help)
     }
@@ -157,7 +169,7 @@ impl<'a> Reader<'a> {
         self.refuse(span, format!("every tile is computed, so there is no `{word}`"), help)
     }
 
-    fn assigned(&mut self, span: Span) -> Bound<'a> {
+    pub(super) fn assigned(&mut self, span: Span) -> Bound<'a> {
         let help = "write `let x = …;`: a name can be reused for a new value";
         self.refuse(span, "values are never assigned", help)
     }
@@ -174,8 +186,8 @@ impl<'a> Reader<'a> {
             BinOp::Sub(_) => Binary::Sub,
             BinOp::Mul(_) => Binary::Mul,
             BinOp::Div(_) => Binary::Div,
-            BinOp::AddAssign(_)
-            | BinOp::SubAssign(_)
+            BinOp::AddAssign(_) => return self.accumulate(&binary.left, &binary.right, span),
+            BinOp::SubAssign(_)
             | BinOp::MulAssign(_)
             | BinOp::DivAssign(_)
             | BinOp::RemAssign(_)
@@ -195,14 +207,23 @@ impl<'a> Reader<'a> {
                 let help = "choose by arithmetic: `x.max(0.0)`, `x.min(1.0)`, `relu(x)`";
                 return self.refuse(span, "a tile has no conditions", help);
             }
+            BinOp::Rem(_) => {
+                let (x, y) = (self.index(&binary.left), self.index(&binary.right));
+                let (Some(x), Some(y)) = (x, y) else { return Bound::Broken };
+                return self.integers(&binary.op, x, y, span);
+            }
             _ => {
                 let help = "there are `+`, `-`, `*` and `/`";
                 let found = crate::signature::text_of(&binary.op);
                 return self.refuse(span, format!("tiles have no operator `{found}`"), help);
             }
         };
-        let x = self.value(&binary.left);
-        let y = self.value(&binary.right);
+        let (x, y) = (self.expression(&binary.left), self.expression(&binary.right));
+        if let (Bound::Index(x), Bound::Index(y)) = (&x, &y) {
+            return self.integers(&binary.op, x.clone(), y.clone(), span);
+        }
+        let x = self.as_value(x, position(&*binary.left));
+        let y = self.as_value(y, position(&*binary.right));
         match (x, y) {
             (Some(x), Some(y)) => Bound::Value(self.emit(Op::Binary { op, x, y }, span)),
             _ => Bound::Broken,
@@ -254,6 +275,37 @@ impl<'a> Reader<'a> {
             Bound::TileRows => {
                 ("rows of the tile".to_owned(), "write `a.wait(tile.rows())`".to_owned())
             }
+            Bound::Index(flux_ir::program::Expr::Int(value)) => {
+                // `1 / 2` is 0 in Rust. Reading it as 0.5 here would be another meaning than the one
+                // that rustc checks.
+                let help = format!("write `{value}.0`: arithmetic is done in f32");
+                self.refuse(span, "expected an f32, found an integer", help);
+                return None;
+            }
+            Bound::Index(_) => (
+                "an integer".to_owned(),
+                "ranks, slots and rows are no elements: write a number as `2.0`".to_owned(),
+            ),
+            Bound::Zeros => (
+                "a sum without products".to_owned(),
+                "add one to it: `for k in tile.k_slices(4) { acc += gemm(a, b.t(), k); }`"
+                    .to_owned(),
+            ),
+            Bound::Workspace(_)
+            | Bound::Signals(_)
+            | Bound::Extent(_)
+            | Bound::Range(_)
+            | Bound::Arrived(_)
+            | Bound::Own(..)
+            | Bound::Part(_)
+            | Bound::Sent
+            | Bound::Slices(_)
+            | Bound::Slice
+            | Bound::Role => (
+                "a part of the protocol".to_owned(),
+                "multiply rows that are ready: `gemm(all.ready(tile.rows(), …), b.t(), tile)`"
+                    .to_owned(),
+            ),
             Bound::Callable(_) => ("a function".to_owned(), "call it: `f(x)`".to_owned()),
             Bound::Unit => (
                 "nothing".to_owned(),
@@ -273,6 +325,19 @@ impl<'a> Reader<'a> {
             _ => {
                 let help = "pass the `tile` of `for tile in c.tiles()`";
                 self.mistyped(position(expr), "expected the tile of the loop", help);
+                None
+            }
+        }
+    }
+
+    /// Checks that an argument is the slice of the loop.
+    pub(super) fn slice(&mut self, expr: &'a Expr) -> Option<()> {
+        match self.expression(expr) {
+            Bound::Slice => Some(()),
+            Bound::Broken => None,
+            _ => {
+                let help = "pass the `k` of `for k in tile.k_slices(…)`";
+                self.mistyped(position(expr), "expected the slice of the loop", help);
                 None
             }
         }

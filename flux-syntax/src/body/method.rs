@@ -1,16 +1,18 @@
 //! Method calls: on tensors, on the tile, on values.
 
 use super::call::{binary_of, unary_of};
+use super::index::tile_rows;
 use super::{Bound, Callable, Reader, Wait};
 use crate::function::text_of_name;
 use crate::position::{at, position};
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::Span;
-use flux_ir::kernel::{Binary, Distribution, Op, ParamId, Unary, Value};
+use flux_ir::kernel::{Binary, Distribution, Op, ParamId, Protocol, Unary, Value};
 use syn::{Expr, ExprMethodCall, PathArguments};
 
 /// How each method of a tensor is written, with the distributions that have it.
-const TENSOR_METHODS: [(&str, &str); 9] = [
+const TENSOR_METHODS: [(&str, &str); 10] = [
+    ("part", "a.part(shard(rank()))"),
     ("wait", "a.wait(tile.rows())"),
     ("t", "b.t()"),
     ("cols", "x.cols(tile)"),
@@ -29,7 +31,7 @@ const NUMBER_METHODS: [&str; 4] = ["max", "min", "exp", "tanh"];
 fn methods(distribution: Distribution, written: bool) -> &'static [&'static str] {
     match (distribution, written) {
         (Distribution::Gathered, _) => &["wait"],
-        (Distribution::Sharded, _) => &["load", "rows"],
+        (Distribution::Sharded, _) => &["load", "rows", "part"],
         (Distribution::Global, false) => &["t", "load", "cols", "rows"],
         (Distribution::Global, true) => &["tiles", "store"],
         (Distribution::Scattered | Distribution::Reduced, _) => {
@@ -43,7 +45,24 @@ impl<'a> Reader<'a> {
         let receiver = self.expression(&call.receiver);
         let name = text_of_name(&call.method);
         let span = at(call.method.span());
+        let args: Vec<_> = call.args.iter().collect();
         match receiver {
+            Bound::Workspace(buffer) => self.workspace_method(buffer, &name, span, &args),
+            Bound::Signals(signal) => self.signals_method(signal, &name, span, &args),
+            Bound::Index(index) => self.index_method(index, &name, span, &args),
+            part @ (Bound::Own(..) | Bound::Part(_)) => self.part_method(part, span, call),
+            Bound::Slice if name == "index" && args.is_empty() => {
+                Bound::Index(Protocol::SLICE.into())
+            }
+            Bound::TileRows if name == "start" && args.is_empty() => Bound::Index(tile_rows().lo),
+            Bound::TileRows if name == "end" && args.is_empty() => Bound::Index(tile_rows().hi),
+            Bound::Tile if name == "k_slices" => match args.as_slice() {
+                [slices] => match self.index(slices) {
+                    Some(slices) => Bound::Slices(slices),
+                    None => Bound::Broken,
+                },
+                _ => self.wrong_arity(&name, 1, args.len(), span, "tile.k_slices(4)"),
+            },
             Bound::Tensor(param) => self.tensor_method(param, &name, span, call),
             Bound::Tile if name == "rows" => {
                 if call.args.is_empty() {
@@ -83,9 +102,7 @@ impl<'a> Reader<'a> {
                     format!("multiply with it: `gemm(a, {}.t(), tile)`", self.name_of(param));
                 self.mistyped(span, format!("a transposed tensor has no method `{name}`"), help)
             }
-            Bound::TileRows | Bound::Callable(_) | Bound::Unit => {
-                self.mistyped(span, format!("there is no method `{name}` here"), "remove it")
-            }
+            _ => self.mistyped(span, format!("there is no method `{name}` here"), "remove it"),
         }
     }
 
@@ -105,7 +122,7 @@ impl<'a> Reader<'a> {
         let usage = TENSOR_METHODS.iter().find(|(known, _)| *known == name).map_or("", |(_, u)| u);
         let expected = match name {
             "t" | "tiles" => 0,
-            "wait" | "cols" | "rows" | "load" => 1,
+            "wait" | "cols" | "rows" | "load" | "part" => 1,
             _ => 2,
         };
         if args.len() != expected {
@@ -114,6 +131,7 @@ impl<'a> Reader<'a> {
         match (name, args.as_slice()) {
             ("t", []) => Bound::Transposed(param),
             ("wait", [rows]) => self.wait(param, rows, span),
+            ("part", [rows]) => self.part(param, rows, span),
             ("cols", [tile]) => self.read(tile, Op::Cols { tensor: param }, span),
             ("rows", [tile]) => self.read(tile, Op::Rows { tensor: param }, span),
             ("load", [tile]) => self.read(tile, Op::Load { tensor: param }, span),

@@ -7,7 +7,9 @@
 mod call;
 mod constant;
 mod expression;
+mod index;
 mod method;
+mod protocol;
 mod statement;
 
 use crate::conditional::conditions;
@@ -18,9 +20,12 @@ use crate::position::{at, position};
 use crate::signature::parse_signature;
 use flux_ir::arena::Arena;
 use flux_ir::kernel::{
-    Binary, Distribution, Kernel, Lhs, Op, OpEntry, Param, ParamId, ParamType, Unary, Value,
+    Binary, Distribution, Kernel, Lhs, Op, OpEntry, Param, ParamId, ParamType, Protocol, Unary,
+    Value,
 };
+use flux_ir::program::{BufferId, Expr as Index, Place, Range, SignalId, Sym};
 use flux_ir::{Diagnostic, Diagnostics, Element, Rule, Span};
+use protocol::Within;
 use quote::ToTokens;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -113,6 +118,32 @@ enum Bound<'a> {
     /// A tile of f32, or a number.
     Value(Value),
     Callable(Callable<'a>),
+    /// An integer of a protocol.
+    Index(Index),
+    /// `0..world()`, or rows.
+    Range(Range),
+    /// `Extent::M`
+    Extent(Sym),
+    /// `symmetric::<T>(…)`
+    Workspace(BufferId),
+    /// `signals(…)`
+    Signals(SignalId),
+    /// What a wait gives: in a tile its op, in a role nothing but the order of statements.
+    Arrived(Option<Value>),
+    /// Rows (and columns) of a shard, to be copied.
+    Own(ParamId, Range, Option<Range>),
+    /// Rows of workspace that are there, to be copied.
+    Part(Place),
+    /// What a put gives.
+    Sent,
+    /// `tile.k_slices(n)`
+    Slices(Index),
+    /// The slice of the loop.
+    Slice,
+    /// `zeros()`: a sum without products yet.
+    Zeros,
+    /// A role that has been read.
+    Role,
     /// Nothing: the result of a store.
     Unit,
     /// An error has been reported; whatever uses this is silent.
@@ -125,6 +156,7 @@ enum Callable<'a> {
     Unary(Unary),
     Binary(Binary),
     Cast(Option<Element>),
+    Protocol(protocol::Function),
     Gemm,
     Helper(&'a Function),
 }
@@ -150,6 +182,14 @@ struct Reader<'a> {
     ops: Arena<Value, OpEntry>,
     /// Innermost last.
     names: Vec<(String, Bound<'a>)>,
+    /// The protocol, where the kernel has one.
+    protocol: Option<Protocol>,
+    /// Where the statement at hand stands.
+    within: Within,
+    /// The bodies of the role at hand, the innermost last.
+    bodies: Vec<Vec<flux_ir::program::Stmt>>,
+    /// The name of the `let` at hand.
+    binding: Option<String>,
     /// Helper functions being evaluated.
     inlining: Vec<String>,
     /// Closures being evaluated.
@@ -183,6 +223,10 @@ impl<'a> Reader<'a> {
             params: Arena::new(),
             ops: Arena::new(),
             names: Vec::new(),
+            protocol: None,
+            within: Within::Kernel,
+            bodies: Vec::new(),
+            binding: None,
             inlining: Vec::new(),
             closures: 0,
             waits: Vec::new(),
@@ -235,6 +279,8 @@ impl<'a> Reader<'a> {
             Op::Unary { x, .. } => self.numbers.contains(&x),
             Op::Binary { x, y, .. } => self.numbers.contains(&x) && self.numbers.contains(&y),
             Op::Wait { .. }
+            | Op::Await { .. }
+            | Op::Ready { .. }
             | Op::Gemm { .. }
             | Op::Cols { .. }
             | Op::Rows { .. }
@@ -311,8 +357,9 @@ impl<'a> Reader<'a> {
 
     fn statement_outside_loop(&mut self, expr: &'a Expr) {
         let span = position(expr);
-        if self.expression(expr).is_broken() {
-            return;
+        match self.expression(expr) {
+            Bound::Broken | Bound::Role => return,
+            _ => {}
         }
         let help = "move it into `for tile in c.tiles() { … }`";
         self.refuse(span, "only definitions stand outside of the loop over tiles", help);
@@ -337,7 +384,9 @@ impl<'a> Reader<'a> {
                 );
             }
         }
+        self.within = Within::Tile;
         self.statements(&tile_loop.body.stmts);
+        self.within = Within::Kernel;
         self.names.truncate(depth);
         output
     }
@@ -406,15 +455,13 @@ impl<'a> Reader<'a> {
                 tiles_of,
                 loop_span,
                 ops: self.ops,
+                protocol: self.protocol.map(|mut protocol| {
+                    protocol.parts.name = function.name();
+                    protocol
+                }),
                 span,
             }),
             None => Err(self.errors),
         }
-    }
-}
-
-impl Bound<'_> {
-    fn is_broken(&self) -> bool {
-        matches!(self, Bound::Broken)
     }
 }

@@ -50,14 +50,32 @@ impl<'a> Reader<'a> {
         let help = match bound {
             Bound::Unit | Bound::Broken => return,
             // Reported as a wait that is never used.
-            Bound::Ready(_) => return,
+            Bound::Ready(_) | Bound::Role => return,
+            Bound::Arrived(None) => return,
+            Bound::Sent => {
+                let help = "name it and tell of it: `arrived.signal(to, slot, sent);`";
+                let message = "nobody is told of what is put here";
+                self.refuse(position(expr), message, help);
+                return;
+            }
             Bound::Value(_) => "store it, `c.store(tile, …);`, or name it, `let x = …;`",
             Bound::Tensor(_)
             | Bound::Scalar(_)
             | Bound::Transposed(_)
             | Bound::Tile
             | Bound::TileRows
-            | Bound::Callable(_) => "remove it",
+            | Bound::Callable(_)
+            | Bound::Index(_)
+            | Bound::Range(_)
+            | Bound::Extent(_)
+            | Bound::Workspace(_)
+            | Bound::Signals(_)
+            | Bound::Arrived(Some(_))
+            | Bound::Own(..)
+            | Bound::Part(_)
+            | Bound::Slices(_)
+            | Bound::Slice
+            | Bound::Zeros => "remove it",
         };
         self.refuse(position(expr), "this statement does nothing", help);
     }
@@ -69,7 +87,9 @@ impl<'a> Reader<'a> {
         };
         let name = match name {
             Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.by_ref.is_none() => {
-                if let Some(token) = &pattern.mutability {
+                if let Some(token) = &pattern.mutability
+                    && !is_zeros(local)
+                {
                     let help = format!(
                         "write `let {0} = …;` again for a new value: names can be reused",
                         pattern.ident
@@ -91,7 +111,13 @@ impl<'a> Reader<'a> {
                     let help = "write `let name = …;`: a tile has no conditions";
                     self.refuse(at(token.span), "`let … else` is not part of a kernel", help);
                 }
-                self.expression(&init.expr)
+                let before = std::mem::replace(&mut self.binding, name.clone());
+                let bound = self.expression(&init.expr);
+                self.binding = before;
+                match &name {
+                    Some(name) => self.named(name, bound, position(&init.expr)),
+                    None => bound,
+                }
             }
             None => {
                 let help = "write `let name = …;`";
@@ -111,4 +137,12 @@ impl<'a> Reader<'a> {
             self.names.push((name, bound));
         }
     }
+}
+
+/// Whether it is `let mut acc = zeros();`, the one name whose value changes.
+fn is_zeros(local: &Local) -> bool {
+    let Some(init) = &local.init else { return false };
+    let Expr::Call(call) = &*init.expr else { return false };
+    let Expr::Path(path) = &*call.func else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == "zeros")
 }

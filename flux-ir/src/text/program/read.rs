@@ -2,14 +2,14 @@
 
 use super::super::cursor::{Cursor, DEPTH, Parsed, binary, unary};
 use super::super::lex::Token;
-use crate::arena::{Arena, Handle};
+use crate::arena::Handle;
 use crate::diagnostic::Diagnostics;
 use crate::order::{Arrival, CustomOrder, Departure, Order};
 use crate::program::{
     Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, SignalArray, Sym,
     Table, ValueEntry, ValueId, ValueOp, Var, VarId,
 };
-use crate::schedule::{Balance, Cache, Consumers};
+use crate::schedule::{Balance, Cache, Consumers, Schedule};
 use crate::span::Span;
 use crate::target::Target;
 use crate::tile::TileShape;
@@ -25,9 +25,9 @@ impl FromStr for Program {
 }
 
 /// The Program so far: names are looked up in it.
-pub(super) struct Reader {
-    pub(super) cursor: Cursor,
-    pub(super) program: Program,
+pub(in crate::text) struct Reader {
+    pub(in crate::text) cursor: Cursor,
+    pub(in crate::text) program: Program,
     vars: HashMap<String, VarId>,
 }
 
@@ -60,29 +60,10 @@ fn read(mut cursor: Cursor) -> Parsed<Program> {
     } else {
         Cache::Normal
     };
-    let program = Program {
-        name,
-        target,
-        tile,
-        stages,
-        consumers,
-        split_k,
-        balance,
-        cache,
-        buffers: Arena::new(),
-        scalars: Vec::new(),
-        signals: Arena::new(),
-        vars: Arena::new(),
-        lets: Vec::new(),
-        tables: Arena::new(),
-        values: Arena::new(),
-        agents: Arena::new(),
-    };
-    let mut reader = Reader { cursor, program, vars: HashMap::new() };
-    if reader.cursor.take_word("vars") {
-        let vars = reader.cursor.list(|cursor| cursor.name("a variable `%name`"))?;
-        vars.into_iter().for_each(|name| _ = reader.intern(name));
-    }
+    let schedule = Schedule { target, tile, stages, ..Schedule::host() };
+    let schedule = schedule.consumers(consumers).split_k(split_k).balance(balance).cache(cache);
+    let mut reader = Reader::new(cursor, Program::empty(&name, &schedule));
+    reader.variables()?;
     while !reader.cursor.at("}") {
         reader.section()?;
     }
@@ -92,7 +73,22 @@ fn read(mut cursor: Cursor) -> Parsed<Program> {
 }
 
 impl Reader {
-    fn section(&mut self) -> Parsed<()> {
+    /// Goes on at `cursor`, behind what is in `program`.
+    pub(in crate::text) fn new(cursor: Cursor, program: Program) -> Self {
+        let vars = program.vars.iter().map(|(id, var)| (var.name.clone(), id)).collect();
+        Reader { cursor, program, vars }
+    }
+
+    /// The order of the variables, where it is written.
+    pub(in crate::text) fn variables(&mut self) -> Parsed<()> {
+        if self.cursor.take_word("vars") {
+            let vars = self.cursor.list(|cursor| cursor.name("a variable `%name`"))?;
+            vars.into_iter().for_each(|name| _ = self.intern(name));
+        }
+        Ok(())
+    }
+
+    pub(in crate::text) fn section(&mut self) -> Parsed<()> {
         if self.cursor.take_word("let") {
             let definition = self.definition()?;
             self.program.lets.push(definition);
@@ -300,7 +296,7 @@ impl Reader {
         Ok(self.intern(name))
     }
 
-    pub(super) fn buffer(&mut self) -> Parsed<BufferId> {
+    pub(in crate::text) fn buffer(&mut self) -> Parsed<BufferId> {
         let position = self.cursor.position();
         let name = self.cursor.name("a buffer `%name`")?;
         match self.program.buffers.iter().find(|(_, buffer)| buffer.name == name) {
@@ -330,7 +326,7 @@ impl Reader {
         Ok(exprs)
     }
 
-    pub(super) fn expr(&mut self) -> Parsed<Expr> {
+    pub(in crate::text) fn expr(&mut self) -> Parsed<Expr> {
         Ok(self.sum()?.0)
     }
 

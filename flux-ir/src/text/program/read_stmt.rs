@@ -124,15 +124,21 @@ impl Reader {
     }
 
     fn wait(&mut self) -> Parsed<Op> {
+        let (signal, slots) = self.slots()?;
+        self.cursor.punct(">=")?;
+        let target = self.expr()?;
+        Ok(Op::Wait { signal, slots, target, scope: self.scope()? })
+    }
+
+    /// `%signal[slot]` or `%signal[from..to]`.
+    pub(in crate::text) fn slots(&mut self) -> Parsed<(SignalId, Range)> {
         let signal = self.signal()?;
         self.cursor.punct("[")?;
         let lo = self.expr()?;
         let slots =
             if self.cursor.take("..") { Range { lo, hi: self.expr()? } } else { Range::one(lo) };
         self.cursor.punct("]")?;
-        self.cursor.punct(">=")?;
-        let target = self.expr()?;
-        Ok(Op::Wait { signal, slots, target, scope: self.scope()? })
+        Ok((signal, slots))
     }
 
     fn signal_stmt(&mut self) -> Parsed<Op> {
@@ -159,7 +165,7 @@ impl Reader {
         self.cursor.choice("a scope", &Scope::ALL, Scope::name)
     }
 
-    fn signal(&mut self) -> Parsed<SignalId> {
+    pub(in crate::text) fn signal(&mut self) -> Parsed<SignalId> {
         let position = self.cursor.position();
         let name = self.cursor.name("a signal `%name`")?;
         match self.program.signals.iter().find(|(_, signal)| signal.name == name) {

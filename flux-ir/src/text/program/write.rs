@@ -12,8 +12,8 @@ use std::fmt;
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut writer = Writer { program: self, seen: Vec::new(), out: String::new() };
-        writer.sections()?;
+        let mut writer = Writer::of(self);
+        writer.sections(1)?;
         writeln!(f, "program @{} for {} {{", name(&self.name), self.target)?;
         write!(f, "  tile {} stages {} consumers ", self.tile, self.stages)?;
         f.write_str(self.consumers.name())?;
@@ -38,14 +38,15 @@ impl fmt::Display for Program {
 
 /// An expression as the text form shows it, for messages.
 pub(crate) fn show_expr(program: &Program, expr: &Expr) -> String {
-    Writer { program, seen: Vec::new(), out: String::new() }.expr(expr)
+    Writer::of(program).expr(expr)
 }
 
-struct Writer<'p> {
+/// A Program being written, or a part of one.
+pub(in crate::text) struct Writer<'p> {
     program: &'p Program,
     /// Variables in the order of first appearance in `out`.
-    seen: Vec<VarId>,
-    out: String,
+    pub(in crate::text) seen: Vec<VarId>,
+    pub(in crate::text) out: String,
 }
 
 /// How tightly an operator binds.
@@ -53,47 +54,52 @@ const SUM: u8 = 1;
 const PRODUCT: u8 = 2;
 const ATOM: u8 = 3;
 
-impl Writer<'_> {
-    fn sections(&mut self) -> fmt::Result {
+impl<'p> Writer<'p> {
+    pub(in crate::text) fn of(program: &'p Program) -> Self {
+        Writer { program, seen: Vec::new(), out: String::new() }
+    }
+
+    /// Every declaration, at nesting `depth`.
+    pub(in crate::text) fn sections(&mut self, depth: usize) -> fmt::Result {
         let program = self.program;
         for (var, value) in &program.lets {
             let text = self.definition(*var, value);
-            line(&mut self.out, 1, &text, Span::UNKNOWN)?;
+            line(&mut self.out, depth, &text, Span::UNKNOWN)?;
         }
         for buffer in program.buffers.values() {
             let text = self.buffer_decl(buffer);
-            line(&mut self.out, 1, &text, buffer.span)?;
+            line(&mut self.out, depth, &text, buffer.span)?;
         }
         for scalar in &program.scalars {
-            line(&mut self.out, 1, &format!("scalar %{}", name(scalar)), Span::UNKNOWN)?;
+            line(&mut self.out, depth, &format!("scalar %{}", name(scalar)), Span::UNKNOWN)?;
         }
         for signal in program.signals.values() {
             let len = self.expr(&signal.len);
             let text = format!("signal %{}[{len}] {}", name(&signal.name), signal.home.name());
-            line(&mut self.out, 1, &text, Span::UNKNOWN)?;
+            line(&mut self.out, depth, &text, Span::UNKNOWN)?;
         }
         for table in program.tables.values() {
             let text = self.table_decl(table);
-            line(&mut self.out, 1, &text, Span::UNKNOWN)?;
+            line(&mut self.out, depth, &text, Span::UNKNOWN)?;
         }
         for (id, value) in program.values.iter() {
             let text = format!("{id} = {}", self.value_op(&value.op));
-            line(&mut self.out, 1, &text, value.span)?;
+            line(&mut self.out, depth, &text, value.span)?;
         }
         for agent in program.agents.values() {
             let head = format!("agent {} on {} {{", name(&agent.name), agent.engine.name());
-            line(&mut self.out, 1, &head, Span::UNKNOWN)?;
-            self.body(2, &agent.body)?;
+            line(&mut self.out, depth, &head, Span::UNKNOWN)?;
+            self.body(depth + 1, &agent.body)?;
             if !agent.exit.is_empty() {
-                line(&mut self.out, 1, "} exit {", Span::UNKNOWN)?;
-                self.body(2, &agent.exit)?;
+                line(&mut self.out, depth, "} exit {", Span::UNKNOWN)?;
+                self.body(depth + 1, &agent.exit)?;
             }
-            line(&mut self.out, 1, "}", Span::UNKNOWN)?;
+            line(&mut self.out, depth, "}", Span::UNKNOWN)?;
         }
         Ok(())
     }
 
-    fn var_name(&self, var: VarId) -> String {
+    pub(in crate::text) fn var_name(&self, var: VarId) -> String {
         match self.program.vars.get(var) {
             Some(entry) => format!("%{}", name(&entry.name)),
             None => format!("%\"?{}\"", var.0),
@@ -107,14 +113,14 @@ impl Writer<'_> {
         self.var_name(var)
     }
 
-    fn buffer(&self, buffer: BufferId) -> String {
+    pub(in crate::text) fn buffer(&self, buffer: BufferId) -> String {
         match self.program.buffers.get(buffer) {
             Some(entry) => format!("%{}", name(&entry.name)),
             None => format!("%\"?{}\"", buffer.0),
         }
     }
 
-    fn signal(&self, signal: SignalId) -> String {
+    pub(in crate::text) fn signal(&self, signal: SignalId) -> String {
         match self.program.signals.get(signal) {
             Some(entry) => format!("%{}", name(&entry.name)),
             None => format!("%\"?{}\"", signal.0),
@@ -214,11 +220,8 @@ impl Writer<'_> {
                 format!("if {} {sign} {} {{", self.expr(a), self.expr(b))
             }
             Op::Wait { signal, slots, target, scope } => {
-                let one = Range::one(slots.lo.clone()) == *slots;
-                let slots = if one { self.expr(&slots.lo) } else { self.range(slots) };
-                let target = self.expr(target);
-                let signal = self.signal(*signal);
-                format!("wait {signal}[{slots}] >= {target} scope {}", scope.name())
+                let slots = self.slots(*signal, slots);
+                format!("wait {slots} >= {} scope {}", self.expr(target), scope.name())
             }
             Op::FenceProxyAsync => "fence proxy.async".into(),
             Op::Mainloop { products } => {
@@ -241,6 +244,13 @@ impl Writer<'_> {
             }
             Op::Copy { from, to } => format!("copy {} <- {}", self.place(to), self.place(from)),
         }
+    }
+
+    /// `%signal[slot]` or `%signal[from..to]`.
+    pub(in crate::text) fn slots(&mut self, signal: SignalId, slots: &Range) -> String {
+        let one = Range::one(slots.lo.clone()) == *slots;
+        let slots = if one { self.expr(&slots.lo) } else { self.range(slots) };
+        format!("{}[{slots}]", self.signal(signal))
     }
 
     fn product(&mut self, product: &Product) -> String {
@@ -266,7 +276,7 @@ impl Writer<'_> {
         format!("{text}[{rows}, {cols}]")
     }
 
-    fn range(&mut self, range: &Range) -> String {
+    pub(in crate::text) fn range(&mut self, range: &Range) -> String {
         format!("{}..{}", self.expr(&range.lo), self.expr(&range.hi))
     }
 
@@ -275,7 +285,7 @@ impl Writer<'_> {
         exprs.join(", ")
     }
 
-    fn expr(&mut self, expr: &Expr) -> String {
+    pub(in crate::text) fn expr(&mut self, expr: &Expr) -> String {
         let mut text = String::new();
         self.expr_into(&mut text, expr, SUM);
         text
