@@ -7,7 +7,7 @@
 //! cargo run -p flux-cli -- show examples/protocols.rs:kernels::ring --program
 //! ```
 
-#![expect(unreachable_pub, reason = "kernels stand as they would in a library")]
+#![allow(unreachable_pub, reason = "kernels stand as they would in a library")]
 
 use clap::Parser;
 use flux::prelude::*;
@@ -178,7 +178,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let world: World = Options::parse().world.parse()?;
     println!("world: {world}");
-    let wrong: usize = world.run(run_rank)?.into_iter().sum();
+    let wrong: usize = world.run(|rank| count_wrong(rank, SHAPE, 2, None))?.into_iter().sum();
     if wrong > 0 {
         return Err(format!("{wrong} elements differ from the plain product").into());
     }
@@ -186,42 +186,62 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A small integer for each place.
-fn number(row: usize, col: usize) -> bf16 {
-    bf16::from_f32(((row * 31 + col * 17) % 3) as f32 - 1.0)
+/// A small integer for each place, other ones in each launch.
+fn number(launch: usize, row: usize, col: usize) -> bf16 {
+    bf16::from_f32(((row * 31 + col * 17 + launch * 7 + row / 3) % 3) as f32 - 1.0)
 }
 
-/// Elements of all launches that are wrong on this rank.
-fn run_rank(rank: &Rank) -> Result<usize, flux::Error> {
-    let [m, n, k] = SHAPE;
-    let matrix = |rows: std::ops::Range<usize>| -> Vec<bf16> {
-        rows.flat_map(|row| (0..k).map(move |col| number(row, col))).collect()
-    };
-    let own = matrix(rank.own_range(m));
-    let (a, b) = (matrix(0..m), matrix(m..m + n));
-    let a_here = rank.tensor(rank.own_rows(m), k, &own)?;
-    let b_here = rank.tensor(n, k, &b)?;
+/// Launches every protocol `launches` times, under the schedule of that number or the one that suits
+/// the shape; elements of all outputs that are wrong on this rank.
+pub fn count_wrong(
+    rank: &Rank,
+    [m, n, k]: [usize; 3],
+    launches: usize,
+    schedule: Option<usize>,
+) -> Result<usize, flux::Error> {
+    macro_rules! loaded {
+        ($kernel:ident) => {
+            match schedule {
+                None => kernels::$kernel::load(rank)?,
+                Some(index) => {
+                    let schedules = (kernels::$kernel::definition().schedules)();
+                    kernels::$kernel::load_with(rank, &schedules[index])?
+                }
+            }
+        };
+    }
+    let (ring, pulled) = (loaded!(ring), loaded!(pulled));
+    let (sliced, two_levels) = (loaded!(sliced), loaded!(two_levels));
+    let mut wrong = 0;
+    for launch in 0..launches {
+        let matrix = |rows: std::ops::Range<usize>| -> Vec<bf16> {
+            rows.flat_map(|row| (0..k).map(move |col| number(launch, row, col))).collect()
+        };
+        let (a, b) = (matrix(0..m), matrix(m..m + n));
+        let a_here = rank.tensor(rank.own_rows(m), k, &matrix(rank.own_range(m)))?;
+        let b_here = rank.tensor(n, k, &b)?;
+        let expected = product(&a, &b, [m, n, k]);
+        let mut check = |run: &dyn Fn(&mut Tensor<bf16>) -> Result<(), flux::Error>| {
+            let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
+            run(&mut c)?;
+            let found = c.to_vec()?;
+            let differ = |(found, expected): &(&bf16, &bf16)| found != expected;
+            wrong += found.iter().zip(&expected).filter(differ).count();
+            Ok::<_, flux::Error>(())
+        };
+        check(&|c| ring.launch(&a_here, &b_here, c))?;
+        check(&|c| pulled.launch(&a_here, &b_here, c))?;
+        check(&|c| sliced.launch(&a_here, &b_here, c))?;
+        check(&|c| two_levels.launch(&a_here, &b_here, c))?;
+    }
+    Ok(wrong)
+}
+
+/// `a · bᵀ`, summed in f32: exact on small integers.
+fn product(a: &[bf16], b: &[bf16], [m, n, k]: [usize; 3]) -> Vec<bf16> {
     let dot = |row: usize, col: usize| -> f32 {
         let (a, b) = (&a[row * k..][..k], &b[col * k..][..k]);
         a.iter().zip(b).map(|(a, b)| a.to_f32() * b.to_f32()).sum()
     };
-    let expected: Vec<bf16> =
-        (0..m * n).map(|place| bf16::from_f32(dot(place / n, place % n))).collect();
-    let ring = kernels::ring::load(rank)?;
-    let pulled = kernels::pulled::load(rank)?;
-    let sliced = kernels::sliced::load(rank)?;
-    let two_levels = kernels::two_levels::load(rank)?;
-    let mut wrong = 0;
-    for launch in 0..4 {
-        let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
-        match launch {
-            0 => ring.launch(&a_here, &b_here, &mut c)?,
-            1 => pulled.launch(&a_here, &b_here, &mut c)?,
-            2 => sliced.launch(&a_here, &b_here, &mut c)?,
-            _ => two_levels.launch(&a_here, &b_here, &mut c)?,
-        }
-        let found = c.to_vec()?;
-        wrong += found.iter().zip(&expected).filter(|(found, expected)| found != expected).count();
-    }
-    Ok(wrong)
+    (0..m * n).map(|place| bf16::from_f32(dot(place / n, place % n))).collect()
 }

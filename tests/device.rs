@@ -13,6 +13,11 @@ mod data;
 mod language_device;
 #[path = "support/passive_device.rs"]
 mod passive_device;
+#[allow(dead_code, reason = "its kernels are what is tested, not how it is called")]
+#[path = "../examples/protocols.rs"]
+mod protocols;
+#[path = "support/protocols_device.rs"]
+mod protocols_device;
 #[path = "support/real_devices.rs"]
 mod real_devices;
 #[path = "support/reduced_device.rs"]
@@ -236,6 +241,7 @@ fn main() -> ExitCode {
     trials.extend(language_device::trials(missing.is_some()));
     trials.extend(bad_device::trials(missing.is_some()));
     trials.extend(passive_device::trials(missing.is_some()));
+    trials.extend(protocols_device::trials(missing.is_some()));
     trials.extend(real_devices::trials(missing.is_some()));
     trials.extend(reduced_device::trials(missing.is_some()));
     let mut arguments = arguments;

@@ -48,7 +48,7 @@
 //! One loop `for tile in c.tiles() { … }` over an output `c`; in it, and before it,
 //! `let name = …;`. A name can be reused, nothing is assigned. There are no conditions and no
 //! other loops: [`gemm`] contains the sum over k, and [`max`], [`min`] and [`relu`] choose.
-//! Several outputs are stored in the same loop.
+//! Several outputs are stored in the same loop. Protocols of one's own have a little more, below.
 //!
 //! # Values
 //!
@@ -57,10 +57,20 @@
 //! [`silu`], [`exp`], [`tanh`], [`max`], [`min`] and [`cast`], all of them methods as well.
 //! Closures name what is repeated, and [`Fragment::map`] and [`Fragment::zip_map`] apply them.
 //!
+//! # Protocols of one's own
+//!
+//! Ahead of the loop a kernel may declare workspace on every rank ([`symmetric`]), signals
+//! ([`signals`]) and what moves between ranks beside the loop ([`role`]). A role has loops over ranges of
+//! integers, conditions, [`put`](Symmetric::put), [`get`](Symmetric::get), [`signal`](Signals::signal)
+//! and [`wait`](Signals::wait). The loop over tiles waits for what roles bring, and multiplies what is
+//! [`ready`](Symmetric::ready), slice by slice along k where it is told so ([`Tile::k_slices`]). Integers
+//! are `u32`: [`rank`], [`world`], [`shard`], [`owners`], constants of the module, and their arithmetic.
+//! [`Symmetric`] shows a whole protocol; `examples/protocols.rs` has four.
+//!
 //! # Several kernels, helper functions, constants
 //!
 //! A kernel sees its own function and, under [`#[flux::module]`](crate::module), the functions
-//! and `f32` constants of its module:
+//! and `f32` (in protocols also `u32`) constants of its module:
 //!
 //! ```
 //! #[flux::module]

@@ -206,7 +206,7 @@ impl Inference<'_> {
     fn op(&mut self, op: &Op, span: Span) -> Domain {
         match *op {
             Op::Await { signal, .. } => {
-                if !self.parts().is_some_and(|parts| parts.signals.get(signal).is_some()) {
+                if self.parts().is_none_or(|parts| parts.signals.get(signal).is_none()) {
                     let message = "expected signals of the kernel's own, found none such";
                     let help = "declare them: `let arrived = signals(world());`";
                     self.error(Rule::Types, span, message.into(), help);

@@ -559,7 +559,7 @@ impl<'a> Reader<'a> {
     /// What a signal comes after: a put, several, or nothing.
     fn sent(&mut self, expr: &'a Expr) -> bool {
         if let Expr::Tuple(tuple) = super::expression::strip(expr) {
-            return tuple.elems.iter().fold(true, |all, sent| self.sent(sent) && all);
+            return tuple.elems.iter().all(|sent| self.sent(sent));
         }
         match self.expression(expr) {
             Bound::Sent => true,
