@@ -242,7 +242,7 @@ impl GpuInstance {
                 feeder.raise()?;
             }
             if rests {
-                if let Some(stall) = self.watch.take_stall() {
+                if let Some(stall) = self.take_stall() {
                     return Err(stall);
                 }
                 std::thread::yield_now();
