@@ -103,7 +103,11 @@ impl<'f> Feeder<'f> {
                     return Err(instance.unsupported(problem));
                 };
                 let offset = instance.workspace.signal(signal) + 4 * u64::from(slot);
-                let word = instance.workspace.heaps.span(rank, offset, 4)?;
+                let heaps = &instance.workspace.heaps;
+                let word = match self.view.program.signals[signal].home {
+                    Home::Device => heaps.span(rank, offset, 4)?,
+                    Home::Host => heaps.host(rank)?.span().part(offset, 4)?,
+                };
                 match self.is_ahead {
                     true => main.write_u32(word, value)?,
                     false => self.raised.push((word, value)),

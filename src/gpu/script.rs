@@ -13,7 +13,7 @@ mod merge;
 
 use deeds::{Deed, Deeds, Raise, deeds, reads_peers};
 use flux_ir::eval::{Change, Launch, RankView, Region};
-use flux_ir::program::{BufferId, Engine, Program, SignalId};
+use flux_ir::program::{Agent, BufferId, Engine, Op, Program, SignalId, Stmt};
 use std::collections::BTreeMap;
 
 /// Stores of CTAs are gathered into copies of so many bytes: tile by tile they are too many for a
@@ -103,12 +103,27 @@ pub(super) fn scripts(
             "the rank reads what its peers computed, and passive peers compute nothing".into()
         );
     }
+    if let Some(agent) = program.agents.values().find(|agent| hands_on(program, agent)) {
+        let name = &agent.name;
+        return Err(format!("`{name}` hands on what peers send, and peers are memory alone here"));
+    }
     let script = |epoch| Script::new(program, launch, active, epoch);
     let [odd, even] = [script(1)?, script(2)?];
     if [script(3)?, script(4)?] != [odd.clone(), even.clone()] || odd.words() != even.words() {
         return Err("what peers send repeats itself neither each launch nor each second".into());
     }
     Ok([odd, even])
+}
+
+/// Whether an agent copies behind what other agents that copy say.
+fn hands_on(program: &Program, agent: &Agent) -> bool {
+    let copies = |agent: &&Agent| agent.engine != Engine::Ctas;
+    let is_raised = |array: SignalId| {
+        let mut raises = program.agents.values().filter(copies).flat_map(Agent::statements);
+        raises.any(|stmt| matches!(stmt.op, Op::Signal { signal, .. } if signal == array))
+    };
+    let waits = |stmt: &Stmt| matches!(stmt.op, Op::Wait { signal, .. } if is_raised(signal));
+    copies(&agent) && agent.statements().any(waits)
 }
 
 impl Script {
