@@ -377,7 +377,7 @@ fn two_copy_engines_wait_for_ctas_and_no_third() {
     let third = Agent { name: "send_c_staged_2".into(), ..senders[0].1.clone() };
     program.agents.push(third);
     let found = check::verify(program).expect_err("a third stream").to_string();
-    let said = "expected at most 2 copy engines that wait for CTAs, found 3";
+    let said = "expected at most 2 copy engines that wait in a launch, found 3";
     assert!(found.contains(said), "{found}");
 }
 
