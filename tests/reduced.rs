@@ -1,6 +1,7 @@
 //! Shipped kernels whose sum every rank gets, on threads of the host.
 
 #[path = "support/data.rs"]
+#[allow(dead_code, reason = "each test file is a crate that uses a part")]
 mod data;
 
 use data::{Draw, product};

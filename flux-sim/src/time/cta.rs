@@ -99,7 +99,7 @@ impl<'p> Run<'_, 'p> {
             self.put(index, event, to);
         } else if from.rank != own {
             let between = (self.fold.class(from.rank), own);
-            self.transfer(index, event, from, between);
+            self.transfer(index, event, from, (between, false));
         }
     }
 
@@ -284,18 +284,23 @@ impl<'p> Run<'_, 'p> {
     /// Stores to a peer: they leave behind the epilogue, and land later.
     fn put(&mut self, index: u32, event: &Event<'p>, to: &Region) {
         let own = self.actors[index as usize].rank;
-        self.transfer(index, event, to, (own, self.fold.class(to.rank)));
+        self.transfer(index, event, to, ((own, self.fold.class(to.rank)), true));
     }
 
     /// Moves a region of a peer between the links of two classes of ranks.
-    fn transfer(&mut self, index: u32, event: &Event<'p>, of: &Region, between: (u32, u32)) {
+    fn transfer(
+        &mut self,
+        index: u32,
+        event: &Event<'p>,
+        of: &Region,
+        (between, pushed): ((u32, u32), bool),
+    ) {
         let bytes = self.cost.bytes(of);
-        let own = self.actors[index as usize].rank;
         let transfer = Transfer {
             actor: index,
             carrier: Carrier::Consumer(self.states[index as usize].lane),
             between,
-            pushed: between.0 == own,
+            pushed,
             issued: self.lane(index),
             start: Time::ZERO,
             takes: self.cost.put(bytes),

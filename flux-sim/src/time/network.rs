@@ -56,31 +56,37 @@ impl Network {
         Network { out: idle.clone(), into: idle }
     }
 
-    /// Takes the link out of a rank from `at` or as soon as it is free; says from when.
-    pub(super) fn leave(&mut self, from: u32, at: Time, takes: Time) -> Time {
-        let out = &mut self.out[from as usize];
-        let start = out.free.max(at);
-        out.free = start + takes;
+    /// The link of the actor's own rank that a transfer takes, and the one of its peer.
+    fn links(&mut self, transfer: &Transfer) -> (&mut Direction, &mut Direction) {
+        let (from, to) = transfer.between;
+        let (out, into) = (&mut self.out[from as usize], &mut self.into[to as usize]);
+        if transfer.pushed { (out, into) } else { (into, out) }
+    }
+
+    /// Takes the link of the actor's own rank from when the transfer is issued or as soon as it is
+    /// free; says from when.
+    pub(super) fn leave(&mut self, transfer: &Transfer) -> Time {
+        let (near, _) = self.links(transfer);
+        let start = near.free.max(transfer.issued.at);
+        near.free = start + transfer.takes;
         start
     }
 
-    /// Takes the link into a rank for a transfer that starts to leave now, as op number `op`.
-    /// Says when its last byte is there, and what it waited for.
+    /// Takes the peer's link for a transfer that starts now, as op number `op`. Says when its last
+    /// byte is there, and what it waited for.
     pub(super) fn land(&mut self, transfer: &Transfer, op: u32) -> (Time, Moment) {
-        let (from, to) = transfer.between;
-        let (out, into) = (&mut self.out[from as usize], &mut self.into[to as usize]);
+        let (near, far) = self.links(transfer);
         let mut waited_for = transfer.issued;
         if transfer.start > transfer.issued.at {
-            let crosses = !transfer.pushed;
-            waited_for = Moment { at: transfer.start, cause: out.holder, crosses };
+            waited_for = Moment { at: transfer.start, cause: near.holder, crosses: false };
         }
-        let lands = into.free.max(transfer.start);
+        let lands = far.free.max(transfer.start);
         if lands > transfer.start {
-            waited_for = Moment { at: lands, cause: into.holder, crosses: transfer.pushed };
+            waited_for = Moment { at: lands, cause: far.holder, crosses: true };
         }
         let end = lands + transfer.takes;
-        *into = Direction { free: end, holder: op };
-        out.holder = op;
+        *far = Direction { free: end, holder: op };
+        near.holder = op;
         (end, waited_for)
     }
 }

@@ -10,8 +10,7 @@ use super::run::Run;
 impl Run<'_, '_> {
     /// Sends a transfer on its way: from when it is ready or its rank's link is free.
     pub(super) fn send(&mut self, mut transfer: Transfer) {
-        let (from, _) = transfer.between;
-        transfer.start = self.network.leave(from, transfer.issued.at, transfer.takes);
+        transfer.start = self.network.leave(&transfer);
         let Actor { rank, .. } = self.actors[transfer.actor as usize];
         let (start, world) = (transfer.start, self.fold.world());
         let distance = (transfer.peer + world - rank % world) % world;
