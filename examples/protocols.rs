@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release --example protocols -- --world host:4
 //! cargo run --release --example protocols -- --world gpu:4
-//! cargo run -p flux-cli -- show examples/protocols.rs:kernels::ring --program
+//! cargo run -p flux-cli -- show examples/protocols.rs:ring --program
 //! ```
 
 #![allow(unreachable_pub, reason = "kernels stand as they would in a library")]

@@ -324,7 +324,10 @@ impl<'v, 'p> Run<'v, 'p> {
                 return None;
             }
             let mut engines = self.program.agents.iter().skip(state.lane);
-            let found = engines.position(|(_, agent)| agent.engine == Engine::CopyEngine)?;
+            // It feeds those that run beside the grid when that has been launched.
+            let found = engines.position(|(_, agent)| {
+                agent.engine == Engine::CopyEngine && !self.program.beside_grid(agent)
+            })?;
             let agent = state.lane + found;
             state.lane = agent + 1;
             let epoch = self.ranks[rank as usize].epoch;
