@@ -194,7 +194,6 @@ impl<T> Part<T> {
 
 impl<T> Ready<T> {
     /// Some of its columns, to be copied.
-    #[must_use]
     pub fn cols(self, cols: Range<u32>) -> Ready<T> {
         let _ = cols;
         self
