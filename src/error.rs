@@ -91,6 +91,26 @@ pub enum Error {
         /// Rows it passed.
         found: u64,
     },
+    /// A column shard of the wrong width.
+    #[error(
+        "`{param}` has {found} columns on rank {rank}, expected {expected}: its shard of {dim} = {extent} over {world} ranks"
+    )]
+    ShardColumns {
+        /// The user's parameter.
+        param: String,
+        /// The rank.
+        rank: u32,
+        /// The number of ranks.
+        world: u32,
+        /// The dimension that its columns are.
+        dim: String,
+        /// Columns over all ranks.
+        extent: u32,
+        /// Columns this rank holds.
+        expected: u32,
+        /// Columns it passed.
+        found: u32,
+    },
     /// A matrix where a vector is read.
     #[error("`{param}` is read as a vector, found {rows} x {cols} on rank {rank}")]
     NotVector {

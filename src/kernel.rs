@@ -166,6 +166,12 @@ impl Loaded {
         if let Backend::Gpu(gpu) = &self.shared.backend
             && gpu.passive().is_some()
         {
+            if problem::exchanges(&source.kernel) {
+                let problem = "passive peers play what is gathered and scattered, and exchange nothing: \
+                               take ranks that are active";
+                let (kernel, problem) = (name.into(), problem.into());
+                return Err(Error::Unsupported { kernel, problem });
+            }
             all = problem::among_passive(&source.kernel, &source.usage, &extents, self.shared.size);
         }
         let key = if source.rows_are_known { extents } else { all.concat() };

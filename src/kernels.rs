@@ -246,6 +246,84 @@ mod shipped {
         }
     }
 
+    /// `C = all_to_all(A · Bᵀ)`: each rank multiplies its rows and keeps its columns. The projection
+    /// ahead of attention, from a part of the sequence to a part of the heads.
+    ///
+    /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `c: [m, n/world]` (a column shard).
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    pub fn gemm_a2a(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Exchanged<bf16>) {
+        for tile in c.tiles() {
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+
+    /// `C = all_to_all(A) · Bᵀ`: each rank holds columns of A and multiplies its rows. The projection
+    /// behind attention, from a part of the heads to a part of the sequence.
+    ///
+    /// Shapes: `a: [m, k/world]` (a column shard), `b: [n, k]`, `c: [m/world, n]` (a row shard).
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, transport = put)]
+    pub fn a2a_gemm(a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+
+    /// `C = all_to_all(X)`, from row shards to column shards.
+    ///
+    /// Shapes: `x: [m/world, n]` (a row shard), `c: [m, n/world]` (a column shard).
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2)]
+    pub fn rows_to_columns(x: &Sharded<bf16>, c: &mut Exchanged<bf16>) {
+        for tile in c.tiles() {
+            c.store(tile, x.load(tile));
+        }
+    }
+
+    /// `C = all_to_all(X)`, from column shards to row shards.
+    ///
+    /// Shapes: `x: [m, n/world]` (a column shard), `c: [m/world, n]` (a row shard).
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, transport = put)]
+    pub fn columns_to_rows(x: &Exchanged<bf16>, c: &mut Sharded<bf16>) {
+        for tile in c.tiles() {
+            let rows = x.wait(tile.rows());
+            c.store(tile, rows.load(tile));
+        }
+    }
+
+    /// `C = reduce_scatter(A · B)`: the gradient of an input, where the output was gathered ahead of the
+    /// product.
+    ///
+    /// Shapes: `a: [m, k]`, `b: [k, n]`, `c: [m/world, n]` (a row shard).
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    pub fn gemm_rs_nn(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
+        for tile in c.tiles() {
+            c.add(tile, gemm(a, b, tile));
+        }
+    }
+
+    /// `C = all_gather(A) · B`: the gradient of an input, where the product was scattered behind it.
+    ///
+    /// Shapes: `a: [m/world, k]` (a row shard), `b: [k, n]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    pub fn ag_gemm_nn(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gemm(a, b, tile));
+        }
+    }
+
     /// `C = reduce_scatter(X)`: each rank keeps its rows of the sum over ranks.
     ///
     /// Shapes: `x: [m, n]`, `c: [m/world, n]` (a row shard).
@@ -310,15 +388,15 @@ mod shipped {
 }
 
 pub use shipped::{
-    ag_gemm, ag_gemm_bias_gelu, ag_gemm_swiglu, all_gather, all_reduce, gemm_ar,
-    gemm_ar_bias_residual, gemm_bf16, gemm_f16, gemm_nn_bf16, gemm_rs, gemm_rs_bias_residual,
-    gemm_tn_bf16, reduce_scatter,
+    a2a_gemm, ag_gemm, ag_gemm_bias_gelu, ag_gemm_nn, ag_gemm_swiglu, all_gather, all_reduce,
+    columns_to_rows, gemm_a2a, gemm_ar, gemm_ar_bias_residual, gemm_bf16, gemm_f16, gemm_nn_bf16,
+    gemm_rs, gemm_rs_bias_residual, gemm_rs_nn, gemm_tn_bf16, reduce_scatter, rows_to_columns,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 14] {
+pub fn all() -> [&'static Definition; 20] {
     [
         gemm_bf16::definition(),
         gemm_f16::definition(),
@@ -334,5 +412,11 @@ pub fn all() -> [&'static Definition; 14] {
         all_reduce::definition(),
         gemm_ar::definition(),
         gemm_ar_bias_residual::definition(),
+        gemm_a2a::definition(),
+        a2a_gemm::definition(),
+        rows_to_columns::definition(),
+        columns_to_rows::definition(),
+        gemm_rs_nn::definition(),
+        ag_gemm_nn::definition(),
     ]
 }

@@ -34,22 +34,36 @@ pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result
         Some(seen) => seen.value,
         None => sharded_rows(kernel, usage, ranks),
     };
-    let known = |dim: Option<Seen>| dim.map_or(0, |seen| seen.value);
-    let n = known(found.dims[1]);
+    let exchanged = |dim| exchanged_columns(kernel, usage, ranks, dim);
+    let n = found.dims[1].map_or_else(|| exchanged(Dim::N), |seen| seen.value);
     // Without a product nothing is summed over: one step that nobody takes.
-    let k = if usage.multiplies() { known(found.dims[2]) } else { 1 };
+    let k = if usage.multiplies() {
+        found.dims[2].map_or_else(|| exchanged(Dim::K), |seen| seen.value)
+    } else {
+        1
+    };
     let shape = Shape { m: fit("m", m)?, n: fit("n", n)?, k: fit("k", k)? };
     check_shards(kernel, usage, ranks, shape.m)?;
+    check_columns(kernel, usage, ranks, shape)?;
     Ok(shape)
 }
 
-/// Whether a rank's own tensors tell M, that is, whether one of them holds all rows. Where all are
+/// Whether a rank's own tensors tell M and K, that is, whether some hold all of each. Where all are
 /// shards, only the ranks together can tell.
 pub(crate) fn rows_are_known(kernel: &Kernel, usage: &Usage) -> bool {
-    kernel.params.handles().any(|param| {
-        let rows = usage.dims(param).is_some_and(|dims| dims.rows == Dim::M || dims.cols == Dim::M);
-        rows && kernel.tensor(param).is_some_and(|(distribution, ..)| !distribution.is_sharded())
-    })
+    let tells = |param, dim| {
+        let Some((dims, (distribution, ..))) = usage.dims(param).zip(kernel.tensor(param)) else {
+            return false;
+        };
+        dims.rows == dim && !distribution.is_sharded()
+            || dims.cols == dim && distribution != Distribution::Exchanged
+    };
+    let known = |dim| kernel.params.handles().any(|param| tells(param, dim));
+    let has = |dim| {
+        let of = |param| usage.dims(param).is_some_and(|dims| dims.rows == dim || dims.cols == dim);
+        kernel.params.handles().any(of)
+    };
+    [Dim::M, Dim::N, Dim::K].into_iter().all(|dim| known(dim) || !has(dim))
 }
 
 struct Found<'k> {
@@ -85,7 +99,9 @@ impl Found<'_> {
                 if row_dim != Dim::M || !distribution.is_sharded() {
                     self.unify(row_dim, Seen { value: rows, param, rank })?;
                 }
-                self.unify(col_dim, Seen { value: cols, param, rank })?;
+                if distribution != Distribution::Exchanged {
+                    self.unify(col_dim, Seen { value: cols, param, rank })?;
+                }
             }
         }
         Ok(())
@@ -176,6 +192,57 @@ fn check_shards(kernel: &Kernel, usage: &Usage, ranks: &[Extents], m: u32) -> Re
                 let param = kernel.params[param].name.clone();
                 let rank = rank as u32;
                 return Err(Error::ShardRows { param, rank, world, m, expected, found });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Columns over all ranks where only column shards have this dimension: the sum of the first one's.
+fn exchanged_columns(kernel: &Kernel, usage: &Usage, ranks: &[Extents], dim: Dim) -> u64 {
+    let mut exchanged = exchanged(kernel, usage).filter(|(_, cols)| *cols == dim);
+    exchanged.next().map_or(0, |(param, _)| {
+        ranks.iter().map(|extents| u64::from(extents[param.index()][1])).sum()
+    })
+}
+
+/// The exchanged parameters, and what their columns are.
+fn exchanged(kernel: &Kernel, usage: &Usage) -> impl Iterator<Item = (ParamId, Dim)> {
+    kernel.params.handles().filter_map(|param| {
+        let (distribution, ..) = kernel.tensor(param)?;
+        (distribution == Distribution::Exchanged).then_some((param, usage.dims(param)?.cols))
+    })
+}
+
+/// Whether a kernel has an exchanged parameter.
+pub(crate) fn exchanges(kernel: &Kernel) -> bool {
+    let found = |param| kernel.tensor(param).is_some_and(|(d, ..)| d == Distribution::Exchanged);
+    kernel.params.handles().any(found)
+}
+
+fn check_columns(
+    kernel: &Kernel,
+    usage: &Usage,
+    ranks: &[Extents],
+    shape: Shape,
+) -> Result<(), Error> {
+    let world = ranks.len() as u32;
+    for (param, cols) in exchanged(kernel, usage) {
+        let extent = if cols == Dim::N { shape.n } else { shape.k };
+        for (rank, extents) in (0..).zip(ranks) {
+            let expected = own_rows(extent, Ranks { rank, world });
+            let found = extents[param.index()][1];
+            if expected != found {
+                let (param, dim) = (kernel.params[param].name.clone(), cols.to_string());
+                return Err(Error::ShardColumns {
+                    param,
+                    rank,
+                    world,
+                    dim,
+                    extent,
+                    expected,
+                    found,
+                });
             }
         }
     }

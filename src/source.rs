@@ -229,8 +229,8 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         let found = |param| kernel.tensor(param).is_some_and(|(found, ..)| found == wanted);
         kernel.params.handles().any(found)
     };
-    let (gathers, scatters) = (has(Distribution::Gathered), has(Distribution::Scattered));
-    let reduces = has(Distribution::Reduced);
+    let gathers = has(Distribution::Gathered) || has(Distribution::Exchanged);
+    let (scatters, reduces) = (has(Distribution::Scattered), has(Distribution::Reduced));
     let algorithm = |schedule: &Schedule| schedule.all_reduce.unwrap_or_default();
     let pushes = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
     let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);

@@ -39,6 +39,10 @@ pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String,
     let mut text = String::new();
     for (id, table) in program.tables.iter() {
         let rows = view.table(id);
+        let tiled = view.tiled(id);
+        let of_all = tiled == (0..shape.m);
+        let covered = Shape { m: tiled.len() as u32, ..shape };
+        let grid = Grid::new(covered, program.tile, options.world, program.scatters());
         writeln!(
             text,
             "order {} of {} x {} tiles, rank {} of {}: step of each tile, owners of its rows at the right",
@@ -53,7 +57,8 @@ pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String,
             for n in 0..grid.cols.min(MOST_COLS) {
                 write!(text, "{:>width$}", steps[(m * grid.cols + n) as usize])?;
             }
-            let (first, last) = grid.owners(m);
+            let own = (options.rank, options.rank);
+            let (first, last) = if of_all { grid.owners(m) } else { own };
             let owners = if first == last { format!("{first}") } else { format!("{first}-{last}") };
             let own = (first..=last).contains(&options.rank);
             let cut = if grid.cols > MOST_COLS { " …" } else { "" };

@@ -125,9 +125,13 @@ impl<'p> Plan<'p> {
         let (element, [a_major, b_major]) = operands(program, products, main.span)?;
         let depth = match &slices {
             None => products[0].left().1.clone(),
-            // The checker has seen that slices begin at the first column, follow each other and
-            // end at the last.
-            Some(_) => Range::new(0i64, program.buffers[products[0].a.buffer].cols.clone()),
+            // The checker has seen that slices follow each other, once around all columns.
+            Some(_) => {
+                let a = &program.buffers[products[0].a.buffer];
+                let turned = products[0].transposed;
+                let (_, all) = turned.left(a.rows.clone(), a.cols.clone());
+                Range::new(0i64, all)
+            }
         };
         if !(is_constant(program, &depth.lo) && is_constant(program, &depth.hi)) {
             let message = "what is summed over differs from tile to tile";

@@ -34,6 +34,14 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
         let put = base.clone().tile(128, 64, 64).transport(Transport::Put);
         return vec![base.clone(), base.stages(2), ping_pong, put];
     }
+    if kernel == kernels::EXCHANGE || kernel == kernels::EXCHANGE_ALONE {
+        return vec![base.clone(), base.tile(128, 128, 64), ping_pong.tile(128, 128, 64)];
+    }
+    if kernel == kernels::EXCHANGED {
+        let put = base.clone().transport(Transport::Put);
+        let narrow = base.clone().tile(128, 128, 64);
+        return vec![base, narrow, put, ping_pong.tile(128, 176, 64)];
+    }
     if kernel == SCATTER || kernel == SCATTER_ALONE {
         let sent = |schedule: &Schedule| schedule.clone().transport(Transport::CopyEngine);
         return vec![
@@ -144,6 +152,9 @@ default_schedules_assemble_without_spills! {
     a_reduce_scatter_alone_has_no_spills: SCATTER_ALONE;
     what_an_epilogue_gathers_has_no_spills: GATHER_BESIDE;
     an_all_reduce_has_no_spills: REDUCE;
+    an_exchange_behind_a_product_has_no_spills: EXCHANGE;
+    an_exchange_ahead_of_a_product_has_no_spills: EXCHANGED;
+    an_exchange_alone_has_no_spills: EXCHANGE_ALONE;
 }
 
 #[test]

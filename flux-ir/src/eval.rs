@@ -45,6 +45,8 @@ pub struct RankView<'p> {
     /// Values of the Program's definitions, by variable; others are 0.
     vars: Vec<i64>,
     tables: Vec<Vec<[u32; 4]>>,
+    /// The rows of the output that the tiles of each table cover.
+    tiled: Vec<Range<u32>>,
     /// By value, the loads it reads.
     loads: Vec<SmallVec<[u32; 1]>>,
     /// Body and exit of each agent.
@@ -69,8 +71,8 @@ impl Extent {
     }
 }
 
-/// A rectangle of one plane of a buffer on one rank. Rows count in the whole tensor;
-/// [`RankView::first_row`] is the one that its memory begins with.
+/// A rectangle of one plane of a buffer on one rank. Rows and columns count in the whole tensor;
+/// [`RankView::first_row`] and [`RankView::first_col`] are those that its memory begins with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Region {
     /// The rank it lies on.
@@ -203,8 +205,9 @@ impl<'p> RankView<'p> {
         let mut view = RankView::definitions(program, launch, rank);
         let ranks = Ranks { rank, world: launch.world };
         let scattered = program.scatters();
-        let grid = Grid::new(launch.shape, program.tile, launch.world, scattered);
-        for table in program.tables.values() {
+        for (table, rows) in program.tables.values().zip(view.tiled.clone()) {
+            let shape = Shape { m: rows.len() as u32, ..launch.shape };
+            let grid = Grid::new(shape, program.tile, launch.world, scattered);
             let tiles = table.order.table(&grid, ranks)?;
             let mut fields = Fields::new(&view, table);
             let rows = tiles.into_iter().map(|tile| {
@@ -221,13 +224,25 @@ impl<'p> RankView<'p> {
     pub fn definitions(program: &'p Program, launch: Launch, rank: u32) -> Self {
         let folder = Folder::new(program, launch, rank);
         let vars = folder.values();
-        let loads = loads(program);
-        RankView { program, launch, rank, vars, tables: Vec::new(), loads, agents: folder.agents() }
+        let (loads, tables, tiled) = (loads(program), Vec::new(), Vec::new());
+        let agents = folder.agents();
+        let mut view = RankView { program, launch, rank, vars, tables, tiled, loads, agents };
+        let tiled = program.tables.values().map(|table| {
+            let [lo, hi] = [&table.tiled.lo, &table.tiled.hi].map(|end| clamp(view.constant(end)));
+            lo..hi.max(lo)
+        });
+        view.tiled = tiled.collect();
+        view
     }
 
     /// The rows of a table, in the order of the schedule: m, n and the two fields.
     pub fn table(&self, table: TableId) -> &[[u32; 4]] {
         self.tables.get(table.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The rows of the output that the tiles of a table cover.
+    pub fn tiled(&self, table: TableId) -> Range<u32> {
+        self.tiled.get(table.index()).cloned().unwrap_or_default()
     }
 
     /// An expression of symbols and definitions alone.
@@ -273,6 +288,12 @@ impl<'p> RankView<'p> {
     /// The row of the whole tensor that the part of `buffer` on `rank` begins with.
     pub fn first_row(&self, buffer: BufferId, rank: u32) -> u32 {
         let first = &self.program.buffers[buffer].first_row;
+        clamp(self.constant_on(rank, first))
+    }
+
+    /// The column of the whole tensor that the part of `buffer` on `rank` begins with.
+    pub fn first_col(&self, buffer: BufferId, rank: u32) -> u32 {
+        let first = &self.program.buffers[buffer].first_col;
         clamp(self.constant_on(rank, first))
     }
 

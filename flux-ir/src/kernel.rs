@@ -42,29 +42,34 @@ impl fmt::Display for Value {
 
 /// How a tensor's rows are distributed over the ranks of a world.
 ///
-/// A shard is `ceil(rows / world)` consecutive rows; the last shards may be smaller or empty.
+/// A shard is `ceil(rows / world)` consecutive rows; the last shards may be smaller or empty. Shards of
+/// columns are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Distribution {
     /// This rank's own tensor, whole.
     Global,
     /// Each rank holds its row shard; rows of others are read through a wait.
     Gathered,
-    /// Each rank holds its row shard and reads that alone.
+    /// Each rank holds its row shard, and reads or writes that alone.
     Sharded,
     /// Every rank contributes partial sums; each keeps its row shard of the total.
     Scattered,
     /// Every rank contributes partial sums; each gets the whole total.
     Reduced,
+    /// Each rank holds all rows of its column shard. Read, a rank's own rows come from all of them;
+    /// written, each rank computes its own rows and keeps its columns.
+    Exchanged,
 }
 
 impl Distribution {
     /// Every distribution.
-    pub const ALL: [Distribution; 5] = [
+    pub const ALL: [Distribution; 6] = [
         Distribution::Global,
         Distribution::Gathered,
         Distribution::Sharded,
         Distribution::Scattered,
         Distribution::Reduced,
+        Distribution::Exchanged,
     ];
 
     /// The name in the text form.
@@ -75,13 +80,14 @@ impl Distribution {
             Distribution::Sharded => "sharded",
             Distribution::Scattered => "scattered",
             Distribution::Reduced => "reduced",
+            Distribution::Exchanged => "exchanged",
         }
     }
 
     /// Whether a rank's part of the tensor is its row shard and not the whole.
     pub const fn is_sharded(self) -> bool {
         match self {
-            Distribution::Global | Distribution::Reduced => false,
+            Distribution::Global | Distribution::Reduced | Distribution::Exchanged => false,
             Distribution::Gathered | Distribution::Sharded | Distribution::Scattered => true,
         }
     }

@@ -8,6 +8,7 @@
 //! | `tensors::declare` | roles | buffers of the launch, shard arithmetic as definitions |
 //! | `values::build` | buffers | the epilogue's dataflow |
 //! | `gather::place` | shards | workspace, chunk map and the agent that pushes shards |
+//! | `exchange::place` | shards | workspace and signals of exchanged tensors, the agents that move them |
 //! | `scatter::place` | shards | workspace and signals of contributions |
 //! | `reduce::one_shot` | tensors | workspace and signals of a sum that every rank takes |
 //! | `protocol::place` | tensors | workspace, signals and roles of the user's own |
@@ -17,6 +18,7 @@
 //! | `Staged::drain` | chunk map | the agents that send contributions |
 
 mod build;
+mod exchange;
 mod gather;
 mod gemm;
 mod protocol;
@@ -50,9 +52,11 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     let scatter = scatter::place(&mut builder, &tensors);
     let one_shot = reduce::one_shot(&mut builder, &tensors);
     let protocol = protocol::place(&mut builder, &tensors);
-    let tiles = tiles::order(&mut builder, &tensors, &gathers, scatter.as_ref());
+    let exchanges = exchange::place(&mut builder, &tensors);
+    let tiles = tiles::order(&mut builder, &tensors, (&gathers, &exchanges), scatter.as_ref());
     let moved = gemm::Moved {
         gathers: &gathers,
+        exchanges: &exchanges,
         scatter: scatter.as_ref(),
         one_shot: one_shot.as_ref(),
         protocol: protocol.as_ref(),
@@ -60,6 +64,9 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     gemm::build(&mut builder, &tensors, &values, &moved, &tiles);
     if let Some(total) = scatter.as_ref().and_then(|scatter| scatter.total.as_ref()) {
         let agent = total.bring(&mut builder, &tensors, &tiles);
+        builder.program.agents.push(agent);
+    }
+    if let Some(agent) = exchanges.land(&mut builder, &tensors, &tiles) {
         builder.program.agents.push(agent);
     }
     if let Some((scatter, staged)) = scatter.as_ref().zip(scatter.as_ref().and_then(|s| s.staged)) {
@@ -122,6 +129,39 @@ fn transport(
         let diagnostic = Diagnostic::new(Rule::Schedule, kernel.span, message);
         let help = "leave `all_reduce` out, or declare an output `&mut Reduced<_>`";
         return Err(diagnostic.help(help).into());
+    }
+    let exchanged = |written| {
+        kernel.params.iter().find(|(id, _)| {
+            kernel.tensor(*id).is_some_and(|(distribution, _, is_written)| {
+                distribution == Distribution::Exchanged && is_written == written
+            })
+        })
+    };
+    let (incoming, outgoing) = (exchanged(false), exchanged(true));
+    if let Some(param) = incoming.or(outgoing) {
+        let name = &param.1.name;
+        if schedule.tail.is_some() || schedule.head.is_some() {
+            let message = format!("expected neither `head` nor `tail`, as `{name}` is exchanged");
+            return refuse(param, message, "leave them out: columns arrive rank by rank already");
+        }
+        if !exchange::moves(schedule.transport, incoming.is_some(), outgoing.is_some()) {
+            let transport = schedule.transport.map_or("", Transport::name);
+            let message =
+                format!("expected no `transport = {transport}` where `{name}` is exchanged");
+            let help = "leave it out: tiles are put, and copy warps bring them into the output";
+            return refuse(param, message, help);
+        }
+        let width = |id| kernel.tensor(id).filter(|(d, _, w)| *d == Distribution::Exchanged && !w);
+        let apart = kernel.params.iter().find(|(id, _)| {
+            width(*id).is_some() && incoming.is_some_and(|first| usage(first.0) != usage(*id))
+        });
+        if let (Some(param), Some(Transport::Put)) = (apart, schedule.transport) {
+            let message = format!(
+                "expected tensors of one width where the kernel pushes them, found `{name}` and `{}`",
+                param.1.name
+            );
+            return refuse(param, message, "leave `transport` out: copy engines send both");
+        }
     }
     match (schedule.transport, gathered, scattered) {
         (Some(Transport::Put), Some(param), _) if schedule.tail.is_some() => {

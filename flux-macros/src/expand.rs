@@ -420,6 +420,7 @@ fn language_type(ty: ParamType) -> TokenStream {
                 Distribution::Sharded => quote!(Sharded),
                 Distribution::Scattered => quote!(Scattered),
                 Distribution::Reduced => quote!(Reduced),
+                Distribution::Exchanged => quote!(Exchanged),
             };
             quote!(& #mutable ::flux::lang::#tensor<#element>)
         }

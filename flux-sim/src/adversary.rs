@@ -218,7 +218,9 @@ impl<'r> Play<'r, '_> {
         let span = event.stmt.span;
         match &event.action {
             Action::Wait { .. } | Action::FenceProxyAsync => Ok(()),
-            Action::Mainloop { products } => acting.worker.mainloop(&event.tile, products),
+            Action::Mainloop { products } => {
+                acting.worker.mainloop((&event.tile, event.visit), products)
+            }
             Action::Sum { own, element, from, loads } => {
                 acting.worker.sum(&event.tile, (*own, *element, loads), from)
             }

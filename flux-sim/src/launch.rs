@@ -163,7 +163,9 @@ impl<'r, 'a> Run<'r, 'a> {
                 }
                 // Threads of the host have one memory and no proxies.
                 Action::FenceProxyAsync => Ok(()),
-                Action::Mainloop { products } => worker.mainloop(&event.tile, products),
+                Action::Mainloop { products } => {
+                    worker.mainloop((&event.tile, event.visit), products)
+                }
                 Action::Store { to, value, loads } => worker.store(*value, to, loads),
                 Action::Sum { own, element, from, loads } => {
                     worker.sum(&event.tile, (*own, *element, loads), from)

@@ -82,7 +82,7 @@ impl<'a> Memory<'a> {
             let taken = memory.outputs.get(id.index()).is_some_and(Option::is_some);
             let extent =
                 memory.check(id, BufferKind::Output, taken, output.element(), output.len())?;
-            let sheet = Sheet::over(output, extent, band(program, id));
+            let sheet = Sheet::over(output, extent, band(program, workspace.launch(), id));
             memory.outputs[id.index()] = Some(sheet);
         }
         for (id, buffer) in program.buffers.iter() {
@@ -179,15 +179,18 @@ impl<'a> Memory<'a> {
         let empty = region.is_empty();
         let first = extent.first_row;
         let end = first as usize + extent.rows;
+        let left = extent.first_col;
+        let right = left as usize + extent.cols;
         let inside = rows.start >= first
             && rows.end as usize <= end
-            && cols.end as usize <= extent.cols
+            && cols.start >= left
+            && cols.end as usize <= right
             && (*plane as usize) < extent.planes;
         if !empty && !inside {
             return Err(Fault::Malformed(format!(
-                "expected rows within {first}..{end}, columns within 0..{}, a plane below {} of \
-                 `{}`, found rows {rows:?}, columns {cols:?}, plane {plane}",
-                extent.cols, extent.planes, declared.name
+                "expected rows within {first}..{end}, columns within {left}..{right}, a plane below \
+                 {} of `{}`, found rows {rows:?}, columns {cols:?}, plane {plane}",
+                extent.planes, declared.name
             )));
         }
         let base = *plane as usize * extent.rows;
@@ -199,7 +202,11 @@ impl<'a> Memory<'a> {
             element: declared.element,
             pitch: extent.cols,
             rows: if empty { 0..0 } else { row(rows.start)..row(rows.end) },
-            cols: if empty { 0..0 } else { cols.start as usize..cols.end as usize },
+            cols: if empty {
+                0..0
+            } else {
+                (cols.start - left) as usize..(cols.end - left) as usize
+            },
         })
     }
 

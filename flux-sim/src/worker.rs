@@ -12,6 +12,8 @@ use flux_ir::program::{Transposed, ValueId};
 #[derive(Debug)]
 pub(crate) struct Worker<'m, 'a> {
     memory: &'m Memory<'a>,
+    /// The visit that the accumulators belong to.
+    visit: Option<u32>,
     accumulators: Vec<Tile>,
     sum: Tile,
     lhs: Operand,
@@ -33,6 +35,7 @@ impl<'m, 'a> Worker<'m, 'a> {
     pub(crate) fn new(memory: &'m Memory<'a>) -> Self {
         Worker {
             memory,
+            visit: None,
             accumulators: Vec::new(),
             sum: Tile::default(),
             lhs: Operand::default(),
@@ -41,13 +44,14 @@ impl<'m, 'a> Worker<'m, 'a> {
         }
     }
 
-    /// Computes the accumulators of a tile; adds to them where the products go on behind the
-    /// first column.
+    /// Computes the accumulators of a tile; adds to them where an earlier slice of the same visit
+    /// has begun them.
     pub(crate) fn mainloop(
         &mut self,
-        tile: &TileRange,
+        (tile, visit): (&TileRange, u32),
         products: &[(Region, Region, Transposed)],
     ) -> Result<(), Fault> {
+        let goes_on = self.visit.replace(visit) == Some(visit);
         self.accumulators.resize_with(products.len(), Tile::default);
         self.rhs.resize_with(self.rhs.len().max(products.len()), Operand::default);
         // Products of one tile may share the left operand; the next tile may find new rows in it.
@@ -64,8 +68,7 @@ impl<'m, 'a> Worker<'m, 'a> {
                     tile.cols.len(),
                 )));
             }
-            let (_, first) = transposed.left(a.rows.start, a.cols.start);
-            let before = if first == 0 { Before::Lost } else { Before::Kept };
+            let before = if goes_on { Before::Kept } else { Before::Lost };
             if before == Before::Lost {
                 accumulator.reshape(tile.rows.clone(), tile.cols.clone());
             }

@@ -49,6 +49,7 @@ pub(crate) struct BufferExtent {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) first_row: u32,
+    pub(crate) first_col: u32,
 }
 
 impl Workspace {
@@ -99,7 +100,7 @@ impl Workspace {
                 if buffer.kind == BufferKind::Symmetric {
                     let Extent { planes, rows, cols } = view.extent(id);
                     let rows = planes.saturating_mul(rows);
-                    let cells = cols.div_ceil(band(program, id) as u64) * CELL_OVERHEAD;
+                    let cells = cols.div_ceil(band(program, launch, id) as u64) * CELL_OVERHEAD;
                     let row = cols.saturating_mul(buffer.element.bytes().into());
                     total = total.saturating_add(rows.saturating_mul(row.saturating_add(cells)));
                 }
@@ -268,8 +269,9 @@ impl RankMemory {
             .map(|id| {
                 let Extent { planes, rows, cols } = view.extent(id);
                 let first_row = view.first_row(id, view.rank);
+                let first_col = view.first_col(id, view.rank);
                 let [planes, rows, cols] = [planes, rows, cols].map(|extent| extent as usize);
-                BufferExtent { planes, rows, cols, first_row }
+                BufferExtent { planes, rows, cols, first_row, first_col }
             })
             .collect();
         let symmetric = program
@@ -277,8 +279,10 @@ impl RankMemory {
             .iter()
             .map(|(id, buffer)| {
                 let BufferExtent { planes, rows, cols, .. } = extents[id.index()];
-                (buffer.kind == BufferKind::Symmetric)
-                    .then(|| Sheet::zeroed(buffer.element, planes * rows, cols, band(program, id)))
+                (buffer.kind == BufferKind::Symmetric).then(|| {
+                    let band = band(program, view.launch, id);
+                    Sheet::zeroed(buffer.element, planes * rows, cols, band)
+                })
             })
             .collect();
         let signals = program
@@ -306,8 +310,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Columns of a buffer that one lock guards: all of them where every write takes whole rows, else
-/// those of a tile.
-pub(crate) fn band(program: &Program, buffer: BufferId) -> usize {
+/// those of a tile, or as many as divide both a tile and the column shards that tensors have.
+pub(crate) fn band(program: &Program, launch: Launch, buffer: BufferId) -> usize {
     let cols = &program.buffers[buffer].cols;
     let whole = program.statements().all(|stmt| match &stmt.op {
         Op::Store { to, .. } | Op::Copy { to, .. } => {
@@ -325,5 +329,19 @@ pub(crate) fn band(program: &Program, buffer: BufferId) -> usize {
         | Op::Load { .. }
         | Op::Signal { .. } => true,
     });
-    if whole { u32::MAX as usize } else { program.tile.n.max(1) as usize }
+    if whole {
+        return u32::MAX as usize;
+    }
+    let tile = program.tile.n.max(1);
+    let mut shards = program.buffers.iter().filter(|(_, b)| b.first_col != Expr::Int(0)).peekable();
+    if shards.peek().is_none() {
+        return tile as usize;
+    }
+    let view = RankView::definitions(program, launch, 0);
+    shards.fold(tile, |band, (id, _)| divisor(band, view.first_col(id, 1))) as usize
+}
+
+/// The greatest common divisor; `a` where `b` is 0.
+const fn divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { divisor(b, a % b) }
 }

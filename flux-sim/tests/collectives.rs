@@ -1,28 +1,61 @@
-//! Kernels without a product: what they leave is what they say, bit for bit, on every world, at odd
-//! shapes, under every kind of schedule, in threads and in odd interleavings.
+//! Kernels without a product and exchanges: what they leave is what they say, bit for bit, on every
+//! world, at odd shapes, under every kind of schedule, in threads and in odd interleavings.
 
 mod common;
 
 use common::{Case, Matrix, Tensor, Tensors};
 use flux_ir::kernel::Kernel;
+use flux_ir::tile::{own_rows, shard_rows};
 use flux_ir::{Element, Order, Ranks, Schedule, Shape, Transport};
 use flux_sim::adversary;
 
 const WORLDS: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 /// Fewer rows than ranks, rows no multiple of anything, tiles that straddle shards, ragged edges.
-const SHAPES: [(u32, u32); 6] = [(1, 1), (3, 9), (17, 20), (32, 16), (45, 7), (70, 33)];
+/// Columns of either operand are as odd: fewer than ranks, shards that end between k-steps.
+const SHAPES: [Shape; 6] = [
+    Shape { m: 1, n: 1, k: 1 },
+    Shape { m: 3, n: 9, k: 5 },
+    Shape { m: 17, n: 20, k: 33 },
+    Shape { m: 32, n: 16, k: 64 },
+    Shape { m: 45, n: 7, k: 19 },
+    Shape { m: 70, n: 33, k: 8 },
+];
 
 /// Inputs of one rank by name, and what its output becomes.
-type Means = fn(Ranks, (u32, u32), u64) -> (Vec<(&'static str, Matrix)>, Matrix);
+type Meaning = (Vec<(&'static str, Matrix)>, Matrix);
+type Means = fn(Ranks, Shape, u64) -> Meaning;
 
 /// Small integers that differ for every rank: any sum of them is exact.
-fn integers((m, n): (u32, u32), seed: u64) -> Matrix {
-    Matrix::integers(m as usize, n as usize, 3, seed)
+fn matrix(rows: u32, cols: u32, seed: u64) -> Matrix {
+    Matrix::integers(rows as usize, cols as usize, 2, seed)
 }
 
-fn of_rank(shape: (u32, u32), rank: u32, seed: u64) -> Matrix {
+fn integers(shape: Shape, seed: u64) -> Matrix {
+    matrix(shape.m, shape.n, seed)
+}
+
+fn of_rank(shape: Shape, rank: u32, seed: u64) -> Matrix {
     integers(shape, seed ^ (u64::from(rank) + 1) << 9)
+}
+
+/// The weights of a rank: each has its own, as nothing says that they are the same.
+fn weights(shape: Shape, rank: u32, seed: u64) -> Matrix {
+    matrix(shape.n, shape.k, seed ^ (u64::from(rank) + 1) << 17)
+}
+
+/// The columns that a rank holds.
+fn columns(whole: &Matrix, ranks: Ranks) -> Matrix {
+    let first = (ranks.rank * shard_rows(whole.cols as u32, ranks.world)) as usize;
+    let cols = own_rows(whole.cols as u32, ranks) as usize;
+    Matrix::from_fn(whole.rows, cols, |i, j| whole.at(i, first + j))
+}
+
+/// The whole of what ranks make of their own rows.
+fn stacked(world: u32, of: impl Fn(Ranks) -> Matrix) -> Matrix {
+    let parts: Vec<Matrix> = (0..world).map(|rank| of(Ranks { rank, world })).collect();
+    let (rows, cols) = (parts.iter().map(|part| part.rows).sum(), parts[0].cols);
+    Matrix { rows, cols, data: parts.into_iter().flat_map(|part| part.data).collect() }
 }
 
 const ALL_GATHER: &str = "
@@ -34,7 +67,7 @@ kernel @all_gather(%x: &gathered<bf16>, %c: &mut global<bf16>) {
   }
 }";
 
-fn all_gather(ranks: Ranks, shape: (u32, u32), seed: u64) -> (Vec<(&'static str, Matrix)>, Matrix) {
+fn all_gather(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let whole = integers(shape, seed);
     (vec![("x", whole.shard(ranks))], whole)
 }
@@ -48,11 +81,7 @@ kernel @reduce_scatter(%x: &global<bf16>, %c: &mut scattered<bf16>) {
   }
 }";
 
-fn reduce_scatter(
-    ranks: Ranks,
-    shape: (u32, u32),
-    seed: u64,
-) -> (Vec<(&'static str, Matrix)>, Matrix) {
+fn reduce_scatter(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let all = (0..ranks.world).map(|rank| of_rank(shape, rank, seed));
     let sum = all.reduce(|sum, x| sum.plus(&x)).expect("a rank");
     (vec![("x", of_rank(shape, ranks.rank, seed))], sum.shard(ranks))
@@ -67,7 +96,7 @@ kernel @relu(%x: &global<bf16>, %c: &mut global<bf16>) {
   }
 }";
 
-fn relu(ranks: Ranks, shape: (u32, u32), seed: u64) -> (Vec<(&'static str, Matrix)>, Matrix) {
+fn relu(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let x = of_rank(shape, ranks.rank, seed);
     let y = Matrix::from_fn(x.rows, x.cols, |i, j| x.at(i, j).max(0.0));
     (vec![("x", x)], y)
@@ -87,11 +116,7 @@ kernel @gather_reduce(%x: &gathered<bf16>, %y: &global<bf16>, %c: &mut scattered
   }
 }";
 
-fn gather_reduce(
-    ranks: Ranks,
-    shape: (u32, u32),
-    seed: u64,
-) -> (Vec<(&'static str, Matrix)>, Matrix) {
+fn gather_reduce(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let x = integers(shape, seed ^ 0xabc);
     let all = (0..ranks.world).map(|rank| of_rank(shape, rank, seed).plus(&x));
     let sum = all.reduce(|sum, y| sum.plus(&y)).expect("a rank");
@@ -99,11 +124,99 @@ fn gather_reduce(
     (inputs, sum.shard(ranks))
 }
 
-const KERNELS: [(&str, Means); 4] = [
+/// From row shards to column shards.
+const ALL_TO_ALL: &str = "
+kernel @all_to_all(%x: &sharded<bf16>, %c: &mut exchanged<bf16>) {
+  for tile in %c {
+    %0 = load %x
+    store %c, %0
+  }
+}";
+
+fn all_to_all(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let whole = integers(shape, seed);
+    (vec![("x", whole.shard(ranks))], columns(&whole, ranks))
+}
+
+/// And back.
+const ALL_TO_ALL_BACK: &str = "
+kernel @all_to_all_back(%x: &exchanged<bf16>, %c: &mut sharded<bf16>) {
+  for tile in %c {
+    %0 = wait %x
+    %1 = load %0
+    store %c, %1
+  }
+}";
+
+fn all_to_all_back(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let whole = integers(shape, seed);
+    (vec![("x", columns(&whole, ranks))], whole.shard(ranks))
+}
+
+const GEMM_A2A: &str = "
+kernel @gemm_a2a(%a: &sharded<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>) {
+  for tile in %c {
+    %0 = gemm %a, %b.t
+    store %c, %0
+  }
+}";
+
+fn gemm_a2a(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let a = matrix(shape.m, shape.k, seed);
+    let b = |rank| weights(shape, rank, seed);
+    let c = stacked(ranks.world, |of| a.shard(of).times(&b(of.rank), true));
+    (vec![("a", a.shard(ranks)), ("b", b(ranks.rank))], columns(&c, ranks))
+}
+
+const A2A_GEMM: &str = "
+kernel @a2a_gemm(%a: &exchanged<bf16>, %b: &global<bf16>, %r: &sharded<bf16>, %c: &mut sharded<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = gemm %0, %b.t
+    %2 = load %r
+    %3 = add %1, %2
+    store %c, %3
+  }
+}";
+
+fn a2a_gemm(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let a = matrix(shape.m, shape.k, seed);
+    let (b, r) = (weights(shape, ranks.rank, seed), integers(shape, seed ^ 0x5a).shard(ranks));
+    let c = a.shard(ranks).times(&b, true).plus(&r);
+    (vec![("a", columns(&a, ranks)), ("b", b), ("r", r)], c)
+}
+
+/// Both at once, with another exchanged tensor in the epilogue and a second output.
+const A2A_GEMM_A2A: &str = "
+kernel @a2a_gemm_a2a(%a: &exchanged<bf16>, %b: &global<bf16>, %x: &exchanged<bf16>, %c: &mut exchanged<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = gemm %0, %b.t
+    %2 = wait %x
+    %3 = load %2
+    %4 = add %1, %3
+    store %c, %4
+  }
+}";
+
+fn a2a_gemm_a2a(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let (a, x) = (matrix(shape.m, shape.k, seed), integers(shape, seed ^ 0x77));
+    let b = |rank| weights(shape, rank, seed);
+    let c = stacked(ranks.world, |of| a.shard(of).times(&b(of.rank), true).plus(&x.shard(of)));
+    let inputs = vec![("a", columns(&a, ranks)), ("b", b(ranks.rank)), ("x", columns(&x, ranks))];
+    (inputs, columns(&c, ranks))
+}
+
+const KERNELS: [(&str, Means); 9] = [
     (ALL_GATHER, all_gather),
     (REDUCE_SCATTER, reduce_scatter),
     (RELU, relu),
     (GATHER_REDUCE, gather_reduce),
+    (ALL_TO_ALL, all_to_all),
+    (ALL_TO_ALL_BACK, all_to_all_back),
+    (GEMM_A2A, gemm_a2a),
+    (A2A_GEMM, a2a_gemm),
+    (A2A_GEMM_A2A, a2a_gemm_a2a),
 ];
 
 /// Tiles, chunks, transports and orders that the kernel admits.
@@ -124,6 +237,13 @@ fn schedules(text: &str) -> Vec<Schedule> {
         if !text.contains("scattered") {
             all.push(small.clone().transport(Transport::CopyFirst));
         }
+    } else if text.contains("&exchanged") {
+        all.push(small.clone().chunk_rows(3));
+        all.push(small.clone().transport(Transport::CopyFirst));
+        if !text.contains("&mut exchanged") {
+            all.push(small.clone().transport(Transport::Put));
+            all.push(wide.transport(Transport::Put).chunk_rows(2));
+        }
     } else if text.contains("scattered") {
         all.push(small.clone().transport(Transport::CopyEngine));
         all.push(small.transport(Transport::CopyEngine).head(10, 2).tail(16, 3));
@@ -131,12 +251,7 @@ fn schedules(text: &str) -> Vec<Schedule> {
     all
 }
 
-fn tensors(
-    means: Means,
-    shape: (u32, u32),
-    world: u32,
-    seed: u64,
-) -> (Vec<Tensors>, Vec<Vec<f64>>) {
+fn tensors(means: Means, shape: Shape, world: u32, seed: u64) -> (Vec<Tensors>, Vec<Vec<f64>>) {
     let each = (0..world).map(|rank| {
         let (inputs, output) = means(Ranks { rank, world }, shape, seed);
         let poison = vec![f64::NAN; output.data.len()];
@@ -148,20 +263,20 @@ fn tensors(
             outputs: vec![("c", Tensor::new(Element::Bf16, &poison))],
             scalars: Vec::new(),
         };
-        (tensors, output.data)
+        (tensors, Tensor::new(Element::Bf16, &output.data).values())
     });
     each.unzip()
 }
 
-fn case(text: &str, schedule: &Schedule, (m, n): (u32, u32), world: u32) -> Case {
+fn case(text: &str, schedule: &Schedule, shape: Shape, world: u32) -> Case {
     let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}"));
-    let ctas = 1 + (m + world) % 3;
-    Case::new(&kernel, schedule, Shape { m, n, k: 1 }, world, ctas)
+    let ctas = 1 + (shape.m + world) % 3;
+    let k = if text.contains("gemm") { shape.k } else { 1 };
+    Case::new(&kernel, schedule, Shape { k, ..shape }, world, ctas)
 }
 
-#[test]
-fn kernels_without_a_product_are_exact() {
-    for (number, (text, means)) in KERNELS.into_iter().enumerate() {
+fn are_exact(kernels: &[(&str, Means)]) {
+    for (number, &(text, means)) in kernels.iter().enumerate() {
         let schedules = schedules(text);
         for world in WORLDS {
             for (index, shape) in SHAPES.into_iter().enumerate() {
@@ -175,8 +290,7 @@ fn kernels_without_a_product_are_exact() {
                     for (epoch, (ranks, expected)) in launches.iter().zip(&expected).enumerate() {
                         for (rank, (tensors, expected)) in ranks.iter().zip(expected).enumerate() {
                             let found = tensors.outputs[0].1.values();
-                            let about =
-                                format!("{shape:?} over {world}, {schedule}, launch {epoch}");
+                            let about = format!("{shape} over {world}, {schedule}, launch {epoch}");
                             assert_eq!(found, *expected, "{text}{about}, rank {rank}");
                         }
                     }
@@ -187,11 +301,26 @@ fn kernels_without_a_product_are_exact() {
 }
 
 #[test]
-fn kernels_without_a_product_are_exact_in_odd_interleavings() {
+fn kernels_without_a_product_are_exact() {
+    are_exact(&KERNELS[..4]);
+}
+
+#[test]
+fn plain_exchanges_are_exact() {
+    are_exact(&KERNELS[4..6]);
+}
+
+#[test]
+fn exchanges_around_a_product_are_exact() {
+    are_exact(&KERNELS[6..]);
+}
+
+#[test]
+fn collectives_are_exact_in_odd_interleavings() {
     for (text, means) in KERNELS {
         for (index, schedule) in schedules(text).into_iter().enumerate() {
             for world in [2, 3, 5] {
-                let shape = [(3, 9), (29, 17)][index % 2];
+                let shape = [Shape { m: 3, n: 9, k: 21 }, Shape { m: 29, n: 17, k: 5 }][index % 2];
                 let case = case(text, &schedule, shape, world);
                 let (poisoned, expected): (Vec<_>, Vec<_>) =
                     (1..=3).map(|epoch| tensors(means, shape, world, epoch * 77)).unzip();
@@ -202,10 +331,10 @@ fn kernels_without_a_product_are_exact_in_odd_interleavings() {
                         .map(|ranks| ranks.iter_mut().map(|rank| case.args(rank)).collect())
                         .collect();
                     adversary::run(&case.verified, case.launch, args, seed)
-                        .unwrap_or_else(|e| panic!("{text}{shape:?} over {world}, {seed}: {e}"));
+                        .unwrap_or_else(|e| panic!("{text}{shape} over {world}, {seed}: {e}"));
                     for (ranks, expected) in launches.iter().zip(&expected) {
                         for (tensors, expected) in ranks.iter().zip(expected) {
-                            let about = format!("{shape:?} over {world}, {schedule}, seed {seed}");
+                            let about = format!("{shape} over {world}, {schedule}, seed {seed}");
                             assert_eq!(tensors.outputs[0].1.values(), *expected, "{text}{about}");
                         }
                     }

@@ -17,16 +17,18 @@ pub struct Parameter {
 }
 
 /// The names of the tensor types, in the order of [`Distribution::ALL`].
-const TENSORS: [(&str, Distribution); 5] = [
+const TENSORS: [(&str, Distribution); 6] = [
     ("Global", Distribution::Global),
     ("Gathered", Distribution::Gathered),
     ("Sharded", Distribution::Sharded),
     ("Scattered", Distribution::Scattered),
     ("Reduced", Distribution::Reduced),
+    ("Exchanged", Distribution::Exchanged),
 ];
 
 const PARAMETERS: &str = "a parameter is `&Global<T>`, `&mut Global<T>`, `&Gathered<T>`, \
-    `&Sharded<T>`, `&mut Scattered<T>`, `&mut Reduced<T>` or `f32`, with `T` one of bf16, f16, f32";
+    `&Sharded<T>`, `&mut Sharded<T>`, `&mut Scattered<T>`, `&mut Reduced<T>`, `&Exchanged<T>`, \
+    `&mut Exchanged<T>` or `f32`, with `T` one of bf16, f16, f32";
 
 /// The parameters of a kernel, and every rule its signature breaks. Parameters come back even
 /// then, so that `launch` keeps its shape for callers while a type is being edited.
@@ -153,7 +155,7 @@ fn tensor_type(path: &syn::TypePath, written: bool) -> Result<ParamType, Diagnos
         });
     };
     match (distribution, written) {
-        (Distribution::Gathered | Distribution::Sharded, true) => {
+        (Distribution::Gathered, true) => {
             return Err(language(span, format!("a `{name}` tensor is only read"))
                 .help(format!("write `&{}`, or `&mut Global<T>` for an output", text_of(path))));
         }

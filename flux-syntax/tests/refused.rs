@@ -286,7 +286,7 @@ fn every_mistake_is_reported_and_none_twice() {
 #[test]
 fn signatures() {
     let of = |signature: &str| said_of(&format!("{signature} {{ }}"), &ModuleScope::default());
-    let parameters = "a parameter is `&Global<T>`, `&mut Global<T>`, `&Gathered<T>`, `&Sharded<T>`, `&mut Scattered<T>`, `&mut Reduced<T>` or `f32`, with `T` one of bf16, f16, f32";
+    let parameters = "a parameter is `&Global<T>`, `&mut Global<T>`, `&Gathered<T>`, `&Sharded<T>`, `&mut Sharded<T>`, `&mut Scattered<T>`, `&mut Reduced<T>`, `&Exchanged<T>`, `&mut Exchanged<T>` or `f32`, with `T` one of bf16, f16, f32";
     for (signature, expected) in [
         ("fn k(a: Vec<f32>)", format!("`Vec`: `Vec<f32>` cannot be a kernel parameter ({parameters})")),
         ("fn k(a: &Vec<f32>)", format!("`Vec`: `Vec<f32>` cannot be a kernel parameter ({parameters})")),

@@ -8,7 +8,7 @@ use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::source::copies_first;
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{BufferId, Op, Program};
+use flux_ir::program::{BufferId, Op, Program, Sym};
 use flux_ir::{Arrival, Cache, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
@@ -321,8 +321,11 @@ impl Pace {
     }
 }
 
-/// Bytes that arrive with each row, over all gathered tensors.
+/// Bytes that arrive with each row, over all gathered tensors. Of exchanged ones there is no plan.
 fn row_bytes(program: &Program, launch: Launch) -> u64 {
+    if program.tables.values().any(|table| !table.tiled.is_up_to(&Sym::M.into())) {
+        return 0;
+    }
     let mut buffers: Vec<BufferId> = program
         .statements()
         .filter_map(|stmt| match &stmt.op {

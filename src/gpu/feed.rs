@@ -326,7 +326,8 @@ impl GpuInstance {
     ) -> Result<Rows<'a>, Error> {
         let buffer = &view.program.buffers[region.buffer];
         let first = u64::from(region.rows.start - view.first_row(region.buffer, region.rank));
-        let column = u64::from(region.cols.start) * u64::from(buffer.element.bytes());
+        let column = region.cols.start - view.first_col(region.buffer, region.rank);
+        let column = u64::from(column) * u64::from(buffer.element.bytes());
         match (buffer.kind, self.workspace.buffer(region.buffer)) {
             (BufferKind::Symmetric, Some(symmetric)) => {
                 self.workspace.rows(symmetric, region.rank, region.plane, first, column)

@@ -187,7 +187,7 @@ impl Inbound {
         let Some(symmetric) = workspace.buffer(*buffer) else { return Ok(()) };
         let first = u64::from(rows.start - view.first_row(*buffer, *rank));
         let element = u64::from(outbox.element.bytes());
-        let column = u64::from(cols.start) * element;
+        let column = u64::from(cols.start - view.first_col(*buffer, *rank)) * element;
         let to = workspace.rows(symmetric, *rank, *plane, first, column)?;
         let from = outbox.rows(part.plane, rows.start, cols.start)?;
         let row_bytes = u64::from(cols.end - cols.start) * element;

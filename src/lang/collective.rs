@@ -90,7 +90,8 @@ impl<T: Element> Ready<T> {
     }
 }
 
-/// A row shard that its own rank alone reads: the residual of a [`Scattered`] output.
+/// A row shard that its own rank alone reads: the residual of a [`Scattered`] output, or the left
+/// operand where the output is of this rank's rows. Written, it is such an output.
 ///
 /// ```
 /// # use flux::prelude::*;
@@ -125,6 +126,75 @@ impl<T: Element> Sharded<T> {
     /// The rank's shard of a vector over the rows, repeated on every column.
     pub fn rows(&self, tile: Tile) -> Fragment {
         let _ = tile;
+        match self.never {}
+    }
+
+    /// The tiles of the rows that this rank owns.
+    pub fn tiles(&self) -> Tiles {
+        match self.never {}
+    }
+
+    /// Writes a tile of the rows that this rank owns, rounded to `T`.
+    pub fn store(&mut self, tile: Tile, x: Fragment) {
+        let _ = (tile, x);
+        match self.never {}
+    }
+}
+
+/// An all-to-all between rows and columns: each rank holds all rows of its column shard, and works on
+/// the rows that it owns. With the heads of attention as columns it is the exchange of sequence
+/// parallelism.
+///
+/// A shard is `ceil(columns / world)` consecutive columns; the last shards may be smaller or empty.
+///
+/// Read, the rank's own rows arrive from all ranks, the columns of each:
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// The rows of this rank of A · Bᵀ: A holds heads as columns, C the rank's part of the sequence.
+/// #[flux::kernel]
+/// fn a2a_gemm(a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>) {
+///     for tile in c.tiles() {
+///         let a = a.wait(tile.rows());
+///         c.store(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// Written, each rank computes its own rows, and every tile goes to the ranks that own its columns:
+///
+/// ```
+/// # use flux::prelude::*;
+/// #[flux::kernel]
+/// fn gemm_a2a(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Exchanged<bf16>) {
+///     for tile in c.tiles() {
+///         c.store(tile, gemm(a, b.t(), tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct Exchanged<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Exchanged<T> {
+    /// Waits until the tile's rows have arrived, the columns of every rank.
+    pub fn wait(&self, rows: Rows) -> Ready<T> {
+        let _ = rows;
+        match self.never {}
+    }
+
+    /// The tiles of the rows that this rank owns, in all columns.
+    pub fn tiles(&self) -> Tiles {
+        match self.never {}
+    }
+
+    /// Writes a tile of the rows that this rank owns, rounded to `T`: each rank gets its columns.
+    pub fn store(&mut self, tile: Tile, x: Fragment) {
+        let _ = (tile, x);
         match self.never {}
     }
 }

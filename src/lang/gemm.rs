@@ -1,6 +1,8 @@
 //! The product of a tile.
 
-use super::{Element, Fragment, Global, Never, Ready, Slice, Tile, Transposed, sealed::Sealed};
+use super::{
+    Element, Fragment, Global, Never, Ready, Sharded, Slice, Tile, Transposed, sealed::Sealed,
+};
 
 /// The tile of `a · b`, accumulated in f32.
 ///
@@ -82,12 +84,14 @@ pub trait Left<T>: Sealed {}
 pub trait Right<T>: Sealed {}
 
 impl<T> Sealed for &Global<T> {}
+impl<T> Sealed for &Sharded<T> {}
 impl<T> Sealed for Ready<T> {}
 impl<T> Sealed for &Ready<T> {}
 impl<T> Sealed for Transposed<T> {}
 impl<T> Sealed for &Transposed<T> {}
 
 impl<T: Element> Left<T> for &Global<T> {}
+impl<T: Element> Left<T> for &Sharded<T> {}
 impl<T: Element> Left<T> for Ready<T> {}
 impl<T: Element> Left<T> for &Ready<T> {}
 impl<T: Element> Left<T> for Transposed<T> {}

@@ -39,6 +39,9 @@
 //! | [`&Sharded<T>`](Sharded) | each rank has a row shard and reads that | [`load`](Sharded::load), [`rows`](Sharded::rows) |
 //! | [`&mut Scattered<T>`](Scattered) | summed over the ranks; each keeps its row shard | [`tiles`](Scattered::tiles), [`add`](Scattered::add), [`reduce`](Scattered::reduce), [`store`](Scattered::store) |
 //! | [`&mut Reduced<T>`](Reduced) | summed over the ranks; each gets the whole sum | [`tiles`](Reduced::tiles), [`add`](Reduced::add), [`reduce`](Reduced::reduce), [`store`](Reduced::store) |
+//! | [`&mut Sharded<T>`](Sharded) | each rank writes its row shard | [`tiles`](Sharded::tiles), [`store`](Sharded::store) |
+//! | [`&Exchanged<T>`](Exchanged) | each rank has a column shard and reads its own rows | [`wait`](Exchanged::wait) |
+//! | [`&mut Exchanged<T>`](Exchanged) | each rank writes its own rows and gets a column shard | [`tiles`](Exchanged::tiles), [`store`](Exchanged::store) |
 //! | `f32` | a number given at launch | arithmetic |
 //!
 //! `T` is `bf16`, `f16` or `f32`: how elements lie in memory. Arithmetic is done in f32.
@@ -102,7 +105,7 @@ mod protocol;
 mod tensor;
 mod tile;
 
-pub use collective::{Gathered, Ready, Reduced, Scattered, Sharded};
+pub use collective::{Exchanged, Gathered, Ready, Reduced, Scattered, Sharded};
 pub use fragment::{Fragment, Operand};
 pub use gemm::{Left, Place, Right, gemm};
 pub use math::{Pair, cast, exp, gelu, gelu_tanh, max, min, relu, silu, tanh};

@@ -36,13 +36,54 @@ impl<'c> Kernel<'c, '_> {
             let aligned = cx.is(cx.and(cx.truncate(together), cx.int(15)), Is::Eq, cx.int(0));
             let vectors = cx.select(aligned, cx.shr(bytes, 4), cx.int(0));
             let rows = cx.sub(self.expr(&to.rows.hi)?, self.expr(&to.rows.lo)?);
+            let some = cx.is(cx.int(0), Is::Lt, vectors);
+            let narrow = cx.and(some, cx.is(vectors, Is::Le, cx.int(32)));
+            let (first, last) = (cx.shl(vectors, 3), cx.shr(bytes, 1));
+            let wide = || {
+                let row = cx.cell_of(cx.int(0));
+                cx.count(row, rows, cx.int(1), || {
+                    let row = cx.widen(cx.get(row));
+                    let [source, target] =
+                        [&source, &target].map(|lines| cx.add(lines.at, cx.mul(row, lines.pitch)));
+                    self.copy_vectors(source, target, vectors)?;
+                    self.copy_rest(source, target, (first, last))
+                })
+            };
+            cx.either(narrow, || self.copy_narrow([&source, &target], rows, (vectors, last)), wide)
+        })
+    }
+
+    /// This warp's share of rows of at most a vector for each lane: some rows at once, so that a warp
+    /// has as much under way as of wide ones. Lanes and rows beyond the last take the last again.
+    fn copy_narrow(
+        &self,
+        [source, target]: [&Lines<'c>; 2],
+        rows: Int<'c>,
+        (vectors, last): (Int<'c>, Int<'c>),
+    ) -> Result<(), Error> {
+        let cx = &self.cx;
+        let below = |index: Int<'c>, end: Int<'c>| cx.min(index, cx.sub(end, cx.int(1)));
+        let column = cx.shl(cx.widen(below(self.lane, vectors)), 4);
+        let at =
+            |lines: &Lines<'c>, row: Int<'c>| cx.add(lines.at, cx.mul(cx.widen(row), lines.pitch));
+        let first = cx.cell_of(cx.mul(self.copy_warp(), cx.uint(VECTORS)));
+        cx.count(first, rows, cx.uint(COPY_WARPS * VECTORS), || {
+            let each =
+                [0, 1, 2, 3].map(|index: u32| below(cx.add(cx.get(first), cx.uint(index)), rows));
+            let loaded = each.map(|row| {
+                memory::ld_global_v4(cx, Access::Plain, cx.add(at(source, row), column))
+            });
+            for (row, values) in each.into_iter().zip(loaded) {
+                memory::st_global_v4(cx, cx.add(at(target, row), column), values);
+            }
+            Ok(())
+        })?;
+        let whole = cx.shl(vectors, 3);
+        cx.when(cx.is(whole, Is::Lt, last), || {
             let row = cx.cell_of(cx.int(0));
             cx.count(row, rows, cx.int(1), || {
-                let row = cx.widen(cx.get(row));
-                let [source, target] =
-                    [&source, &target].map(|lines| cx.add(lines.at, cx.mul(row, lines.pitch)));
-                self.copy_vectors(source, target, vectors)?;
-                self.copy_rest(source, target, (cx.shl(vectors, 3), cx.shr(bytes, 1)))
+                let row = cx.get(row);
+                self.copy_rest(at(source, row), at(target, row), (whole, last))
             })
         })
     }
@@ -51,7 +92,14 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let row = self.memory_row(place, self.expr(&place.rows.lo)?)?;
         let pitch = self.word(Word::Pitch(place.buffer));
-        let column = cx.mul(cx.widen(self.expr(&place.cols.lo)?), cx.long(element.into()));
+        let column = match self.has_all_columns(place.buffer) {
+            true => self.expr(&place.cols.lo)?,
+            false => {
+                let first = self.first_col(place.buffer, &place.at)?;
+                cx.sub(self.expr(&place.cols.lo)?, first)
+            }
+        };
+        let column = cx.mul(cx.widen(column), cx.long(element.into()));
         let above = cx.mul(cx.widen(row), pitch);
         Ok(Lines { at: cx.add(self.plane_address(place)?, cx.add(above, column)), pitch })
     }

@@ -28,6 +28,20 @@ impl<'c> Kernel<'c, '_> {
         }
     }
 
+    /// The column of the whole tensor that a buffer's memory begins with, on the rank of `at`.
+    pub(super) fn first_col(&self, buffer: BufferId, at: &At) -> Result<Int<'c>, Error> {
+        let first = &self.program.buffers[buffer].first_col;
+        match at {
+            At::Own => self.expr(first),
+            At::Peer(rank) => self.expr(&first.substitute(Sym::Rank, rank)),
+        }
+    }
+
+    /// Whether memory of a buffer begins with the first column on every rank.
+    pub(super) fn has_all_columns(&self, buffer: BufferId) -> bool {
+        self.program.buffers[buffer].first_col == Expr::Int(0)
+    }
+
     /// The row in memory of row `row` of the whole tensor.
     pub(super) fn memory_row(&self, place: &Place, row: Int<'c>) -> Result<Int<'c>, Error> {
         Ok(self.cx.sub(row, self.first_row(place.buffer, &place.at)?))

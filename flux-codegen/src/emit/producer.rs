@@ -8,7 +8,7 @@ use crate::nvvm::wgmma::Major;
 use crate::nvvm::{fence, mbarrier, tma};
 use crate::plan::PANEL;
 use flux_ir::abi::{self, MapParam, SWIZZLE_BYTES, Stamp};
-use flux_ir::program::{Op, Place, Stmt};
+use flux_ir::program::{Op, Place, Range, Stmt};
 use flux_ir::{Balance, Cache};
 
 impl<'c> Kernel<'c, '_> {
@@ -54,6 +54,7 @@ impl<'c> Kernel<'c, '_> {
             }
             let loads = self.loads()?;
             let k = cx.cell_of(cx.int(0));
+            let taken = cx.cell_of(cx.int(0));
             let ring = (stage, parity);
             if let Some(slices) = &self.plan.slices {
                 let (to, step) = (self.expr(slices.to)?, self.step(slices.step)?);
@@ -64,10 +65,20 @@ impl<'c> Kernel<'c, '_> {
                     if unfenced(slices.head) {
                         fence::proxy_async(cx);
                     }
-                    let end = self.expr(&self.plan.products[0].a.cols.hi)?;
-                    let upto = cx.min(self.steps_to(end), steps);
-                    self.fill(&loads, ring, (k, upto, k_first))
+                    // Slices go around: the next one may begin anywhere.
+                    let Range { lo, hi } = self.plan.products[0].left().1;
+                    let (lo, hi) = (self.expr(lo)?, self.expr(hi)?);
+                    let from = cx.udiv(lo, cx.uint(self.program.tile.k));
+                    let upto = cx.min(self.steps_to(hi), steps);
+                    let some = cx.is(lo, Is::Lt, hi);
+                    let count = cx.select(some, cx.sub(upto, from), cx.int(0));
+                    let room = cx.sub(steps, cx.get(taken));
+                    let count = cx.min(count, room);
+                    cx.set(k, from);
+                    cx.set(taken, cx.add(cx.get(taken), count));
+                    self.fill(&loads, ring, (k, cx.add(from, count), k_first))
                 })?;
+                cx.set(k, cx.get(taken));
             }
             // Consumers take all steps of a tile, whatever slices there were.
             self.fill(&loads, ring, (k, steps, k_first))
@@ -197,6 +208,7 @@ impl<'c> Kernel<'c, '_> {
                 return Err(self.unsupported(message, "leave out `balance = pairs`"));
             }
         };
+        self.all_columns(place.buffer)?;
         let map = self.map_at(place, own, PANEL)?;
         let first = match major {
             Major::K => self.memory_row(place, self.expr(&place.rows.lo)?)?,

@@ -38,6 +38,8 @@ pub(super) struct Output<'c> {
     first_row: Int<'c>,
     /// Behind its last row of the whole tensor, and its last column.
     end: [Int<'c>; 2],
+    /// The column of the whole tensor its memory begins with, where that is not the first.
+    first_col: Option<Int<'c>>,
     /// Not 0 where rows may be written by 16 bytes.
     aligned: Int<'c>,
     /// The tensor map, where whole boxes leave by TMA.
@@ -64,15 +66,30 @@ impl<'c> Kernel<'c, '_> {
             false => None,
         };
         let first_row = self.first_row(place.buffer, &place.at)?;
+        let bytes = buffer.element.bytes();
+        let (mut base, mut aligned) =
+            (self.plane_address(place)?, self.word(Word::Aligned(place.buffer)));
+        let (mut first_col, mut end_col) = (None, self.expr(&buffer.cols)?);
+        if !self.has_all_columns(place.buffer) {
+            // Columns count in the whole tensor: the first lies so far ahead of memory.
+            let first = self.first_col(place.buffer, &place.at)?;
+            let ahead = cx.mul(cx.widen(first), cx.long(bytes.into()));
+            let fits = cx.is(cx.and(cx.truncate(ahead), cx.int(15)), Is::Eq, cx.int(0));
+            base = cx.sub(base, ahead);
+            aligned = cx.select(fits, aligned, cx.long(0));
+            end_col = cx.add(first, end_col);
+            first_col = Some(first);
+        }
         Ok(Output {
             value,
             span: stmt.span,
             element: buffer.element,
-            base: self.plane_address(place)?,
+            base,
             pitch: self.word(Word::Pitch(place.buffer)),
             first_row,
-            end: [cx.add(first_row, self.expr(&buffer.rows)?), self.expr(&buffer.cols)?],
-            aligned: cx.truncate(self.word(Word::Aligned(place.buffer))),
+            end: [cx.add(first_row, self.expr(&buffer.rows)?), end_col],
+            first_col,
+            aligned: cx.truncate(aligned),
             map,
         })
     }
@@ -122,7 +139,11 @@ impl<'c> Kernel<'c, '_> {
         let end = |from, length| cx.add(from, cx.uint(length));
         let top = cx.is(cx.max(window.row_lo, output.first_row), Is::Le, slab.row);
         let bottom = cx.is(cx.min(end(slab.row, BOX_ROWS), output.end[0]), Is::Le, window.row_hi);
-        let left = cx.is(window.col_lo, Is::Le, slab.column);
+        let mut first = window.col_lo;
+        if let Some(col) = output.first_col {
+            first = cx.max(first, col);
+        }
+        let left = cx.is(first, Is::Le, slab.column);
         let right =
             cx.is(cx.min(end(slab.column, slab.width), output.end[1]), Is::Le, window.col_hi);
         let fits = cx.and(cx.and(top, bottom), cx.and(left, right));
@@ -212,7 +233,8 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let row = cx.sub(slab.row, output.first_row);
         cx.when(cx.is(self.lane, Is::Eq, cx.int(0)), || {
-            tma::store_2d(cx, map, [slab.column, row], from);
+            let column = output.first_col.map_or(slab.column, |first| cx.sub(slab.column, first));
+            tma::store_2d(cx, map, [column, row], from);
             Ok(())
         })
     }

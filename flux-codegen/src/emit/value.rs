@@ -198,6 +198,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     }
 
     fn input(&self, buffer: BufferId) -> Result<Matrix<'c>, Error> {
+        self.all_columns(buffer)?;
         Ok(Matrix {
             base: self.word(Word::Address(buffer)),
             pitch: self.word(Word::Pitch(buffer)),
@@ -477,8 +478,19 @@ impl<'c, 'p> Kernel<'c, 'p> {
         self.in_workspace(place)
     }
 
+    /// Refuses a buffer that holds a column shard.
+    pub(super) fn all_columns(&self, buffer: BufferId) -> Result<(), Error> {
+        if self.has_all_columns(buffer) {
+            return Ok(());
+        }
+        let name = &self.program.buffers[buffer].name;
+        let message = format!("`{name}` holds some of the columns, and is read as it lies");
+        Err(self.unsupported(message, "copy what is read into workspace that has all columns"))
+    }
+
     /// A matrix that another thread may have written before.
     fn in_workspace(&self, place: &Place) -> Result<Matrix<'c>, Error> {
+        self.all_columns(place.buffer)?;
         Ok(Matrix {
             base: self.plane_address(place)?,
             pitch: self.word(Word::Pitch(place.buffer)),

@@ -169,8 +169,38 @@ kernel @reduce(%a: &global<bf16>, %b: &global<bf16>, %bias: &global<f32>, %res: 
   }
 }";
 
+/// A product of own rows whose columns go to their owners.
+pub(crate) const EXCHANGE: &str = "
+kernel @exchange(%a: &sharded<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>) {
+  for tile in %c {
+    %0 = gemm %a, %b.t
+    store %c, %0
+  }
+}";
+
+/// A product of own rows whose columns arrive, and another such tensor beside it.
+pub(crate) const EXCHANGED: &str = "
+kernel @exchanged(%a: &exchanged<bf16>, %b: &global<bf16>, %c: &mut sharded<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = gemm %0, %b.t
+    store %c, %1
+  }
+}";
+
+/// From columns to rows and back to columns, f32.
+pub(crate) const EXCHANGE_ALONE: &str = "
+kernel @exchange_alone(%x: &exchanged<bf16>, %c: &mut exchanged<bf16>, %d: &mut sharded<f32>) {
+  for tile in %c {
+    %0 = wait %x
+    %1 = load %0
+    store %c, %1
+    store %d, %1
+  }
+}";
+
 /// Every kernel that some schedule here compiles.
-pub(crate) const ALL: [&str; 13] = [
+pub(crate) const ALL: [&str; 16] = [
     PLAIN,
     PLAIN_F16,
     NOT_TRANSPOSED,
@@ -184,4 +214,7 @@ pub(crate) const ALL: [&str; 13] = [
     SCATTER_ALONE,
     GATHER_BESIDE,
     REDUCE,
+    EXCHANGE,
+    EXCHANGED,
+    EXCHANGE_ALONE,
 ];

@@ -106,7 +106,7 @@ impl<'p> Arithmetic<'_, 'p> {
         }
         for buffer in program.buffers.values() {
             buffer.planes.iter().for_each(|extent| _ = self.eval(extent));
-            for expr in [&buffer.rows, &buffer.first_row, &buffer.cols] {
+            for expr in [&buffer.rows, &buffer.first_row, &buffer.cols, &buffer.first_col] {
                 self.eval(expr);
             }
         }
@@ -114,7 +114,9 @@ impl<'p> Arithmetic<'_, 'p> {
         let signals = signals.fold(0, |all: u64, len| all.saturating_add(len as u64));
         let (shape, tile) = (self.launch.shape, program.tile);
         for table in program.tables.values() {
-            self.eval(&table.len);
+            for expr in [&table.len, &table.tiled.lo, &table.tiled.hi] {
+                self.eval(expr);
+            }
             let last = |extent: u32, tile: u32| (0, i64::from(extent.div_ceil(tile)) - 1);
             let (m, n) = (last(shape.m, tile.m), last(shape.n, tile.n));
             self.vars[table.m.index()] = m;

@@ -361,7 +361,8 @@ impl<'a, 'p> Walk<'a, 'p> {
         if let Some(coverage) = &mut self.coverages[to.buffer.index()]
             && !to.is_empty()
         {
-            coverage.add(self.regions.memory_rows(to), to.cols.clone(), stmt);
+            let [rows, cols] = self.regions.in_memory(to);
+            coverage.add(rows, cols, stmt);
         }
     }
 
@@ -385,9 +386,10 @@ impl<'a, 'p> Walk<'a, 'p> {
         let (rank, moment) = (self.view.rank, self.moment());
         for ((id, buffer), coverage) in self.view.program.buffers.iter().zip(&self.coverages) {
             let Some(fault) = coverage.as_ref().and_then(Coverage::fault) else { continue };
-            let first = self.view.first_row(id, rank);
+            let first = [self.view.first_row(id, rank), self.view.first_col(id, rank)];
             let at = |row: u32, col: u32| {
-                format!("element ({}, {col}) of `%{}` on rank {rank}", row + first, buffer.name)
+                let (row, col) = (row + first[0], col + first[1]);
+                format!("element ({row}, {col}) of `%{}` on rank {rank}", buffer.name)
             };
             match fault {
                 Fault::Twice { row, col, stmts: [one, two] } => {

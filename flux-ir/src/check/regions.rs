@@ -16,6 +16,8 @@ pub(super) struct Reduction {
     visit: u32,
     /// The columns of the left operand behind the last one reduced.
     upto: u32,
+    /// How many have been reduced.
+    done: u32,
     whole: bool,
 }
 
@@ -38,8 +40,9 @@ enum Read {
 pub(super) struct Regions<'a, 'p> {
     views: &'a [RankView<'p>],
     program: &'p Program,
-    /// By rank and buffer: extents, and the row of the whole tensor that memory begins with.
-    extents: Vec<(Extent, u32)>,
+    /// By rank and buffer: extents, and the row and column of the whole tensor that memory begins
+    /// with.
+    extents: Vec<(Extent, [u32; 2])>,
     reads: Vec<Vec<Read>>,
 }
 
@@ -49,7 +52,8 @@ impl<'a, 'p> Regions<'a, 'p> {
         let mut extents = Vec::new();
         for view in views {
             let buffers = program.buffers.handles();
-            extents.extend(buffers.map(|id| (view.extent(id), view.first_row(id, view.rank))));
+            let first = |id| [view.first_row(id, view.rank), view.first_col(id, view.rank)];
+            extents.extend(buffers.map(|id| (view.extent(id), first(id))));
         }
         let mut reads: Vec<Vec<Read>> = Vec::new();
         for entry in program.values.values() {
@@ -75,14 +79,15 @@ impl<'a, 'p> Regions<'a, 'p> {
         &self.views[rank as usize]
     }
 
-    fn extent(&self, rank: u32, buffer: BufferId) -> (Extent, u32) {
+    fn extent(&self, rank: u32, buffer: BufferId) -> (Extent, [u32; 2]) {
         self.extents[rank as usize * self.program.buffers.len() + buffer.index()]
     }
 
-    /// Rows in memory of a region that lies in its buffer.
-    pub(super) fn memory_rows(&self, region: &Region) -> Range<u32> {
-        let (_, first) = self.extent(region.rank, region.buffer);
-        region.rows.start - first..region.rows.end - first
+    /// Rows and columns in memory of a region that lies in its buffer.
+    pub(super) fn in_memory(&self, region: &Region) -> [Range<u32>; 2] {
+        let (_, [row, col]) = self.extent(region.rank, region.buffer);
+        let (rows, cols) = (&region.rows, &region.cols);
+        [rows.start - row..rows.end - row, cols.start - col..cols.end - col]
     }
 
     /// Whether a region that holds an element lies in its buffer.
@@ -95,20 +100,22 @@ impl<'a, 'p> Regions<'a, 'p> {
             let fault = format!("reaches for `%{name}` on rank {}", region.rank);
             return Err((Rule::Bounds, fault));
         }
-        let (extent, first) = self.extent(region.rank, region.buffer);
-        let rows = u64::from(first)..u64::from(first) + extent.rows;
+        let (extent, [row, col]) = self.extent(region.rank, region.buffer);
+        let rows = u64::from(row)..u64::from(row) + extent.rows;
+        let cols = u64::from(col)..u64::from(col) + extent.cols;
         let inside = u64::from(region.plane) < extent.planes
             && rows.start <= region.rows.start.into()
             && rows.end >= region.rows.end.into()
-            && extent.cols >= region.cols.end.into();
+            && cols.start <= region.cols.start.into()
+            && cols.end >= region.cols.end.into();
         if inside {
             return Ok(());
         }
         let plane =
             if extent.planes == 1 { String::new() } else { format!("{{{}}}", region.plane) };
         let fault = format!(
-            "reaches for rows {:?}, columns {:?} of `%{name}{plane}`, which has rows {rows:?}, columns 0..{}",
-            region.rows, region.cols, extent.cols
+            "reaches for rows {:?}, columns {:?} of `%{name}{plane}`, which has rows {rows:?}, columns {cols:?}",
+            region.rows, region.cols
         );
         Err((Rule::Bounds, fault))
     }
@@ -152,20 +159,25 @@ impl<'a, 'p> Regions<'a, 'p> {
         slice.map_or(Ok(()), |(slice, all)| self.slice(slice, all, reduction))
     }
 
-    /// Slices of a reduction follow each other from the first column to the last, cut between
-    /// k-steps: so tensor cores do the same steps as for the whole.
+    /// Slices of a reduction follow each other, the first column behind the last, once around: cut
+    /// between k-steps, so tensor cores do the same steps as for the whole.
     fn slice(&self, slice: &Range<u32>, all: u32, reduction: &mut Reduction) -> Result<(), Fault> {
         let k = self.program.tile.k;
-        let anew = slice.start == 0 && (reduction.whole || reduction.upto == 0);
-        let ends_well = slice.end == all || slice.end.is_multiple_of(k);
-        if (anew || slice.start == reduction.upto) && slice.end <= all && ends_well {
-            reduction.upto = slice.end;
-            reduction.whole = slice.end == all;
+        let ends_well = |end: u32| end == all || end.is_multiple_of(k);
+        let begins = reduction.done == 0;
+        let next = if reduction.upto == all { 0 } else { reduction.upto };
+        let follows = if begins { ends_well(slice.start) } else { slice.start == next };
+        let done = reduction.done.saturating_add(slice.len() as u32);
+        if slice.is_empty() {
+            return Ok(());
+        }
+        if follows && slice.end <= all && ends_well(slice.end) && done <= all {
+            *reduction = Reduction { upto: slice.end, done, whole: done == all, ..*reduction };
             return Ok(());
         }
         let fault = format!(
-            "reduces columns {slice:?} of {all} behind 0..{}, expected slices that follow each other and end at a multiple of {k} or at {all}",
-            reduction.upto
+            "reduces columns {slice:?} of {all} behind {} that end at {}, expected slices that follow each other, once around, and end at a multiple of {k} or at {all}",
+            reduction.done, reduction.upto
         );
         Err((Rule::Dimensions, fault))
     }
@@ -182,8 +194,8 @@ impl<'a, 'p> Regions<'a, 'p> {
         {
             return Ok(());
         }
-        let upto = if reduction.visit == visit { reduction.upto } else { 0 };
-        let fault = format!("uses the products of a tile of which 0..{upto} columns were reduced");
+        let done = if reduction.visit == visit { reduction.done } else { 0 };
+        let fault = format!("uses the products of a tile of which {done} columns were reduced");
         Err((Rule::Dimensions, fault))
     }
 

@@ -89,7 +89,7 @@ impl<'p> Checker<'p> {
         for buffer in program.buffers.values() {
             self.span = buffer.span;
             buffer.planes.iter().for_each(|extent| self.constant(extent));
-            for expr in [&buffer.rows, &buffer.first_row, &buffer.cols] {
+            for expr in [&buffer.rows, &buffer.first_row, &buffer.cols, &buffer.first_col] {
                 self.constant(expr);
             }
             if buffer.kind != BufferKind::Symmetric && !buffer.planes.is_empty() {
@@ -103,7 +103,9 @@ impl<'p> Checker<'p> {
             self.constant(&signal.len);
         }
         for table in program.tables.values() {
-            self.constant(&table.len);
+            for expr in [&table.len, &table.tiled.lo, &table.tiled.hi] {
+                self.constant(expr);
+            }
             let outer = self.bound.clone();
             self.bind(table.m);
             self.bind(table.n);

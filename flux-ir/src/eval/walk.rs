@@ -4,7 +4,7 @@ use super::fold::{Code, CodeOp, Folded, FoldedPlace, Inputs};
 use super::{Action, Change, Event, Loads, RankView, Region, TileRange, clamp};
 use crate::arena::Handle;
 use crate::element::Element;
-use crate::program::{LOADS, Stmt, ValueId};
+use crate::program::{LOADS, Stmt, TableId, ValueId};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops;
@@ -205,7 +205,7 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                 for (var, value) in vars.iter().zip(row) {
                     self.vars[*var] = value.into();
                 }
-                self.tile = self.view.tile_range(row[0], row[1]);
+                self.tile = self.view.tile_range(*table, row[0], row[1]);
                 self.visit = self.visit.saturating_add(1);
                 return None;
             }
@@ -285,13 +285,18 @@ fn cut(one: &ops::Range<u32>, other: &ops::Range<u32>) -> ops::Range<u32> {
 }
 
 impl RankView<'_> {
-    /// The rows and columns of the output under tile `(m, n)`.
-    fn tile_range(&self, m: u32, n: u32) -> TileRange {
+    /// The rows and columns of the output under tile `(m, n)` of a table.
+    fn tile_range(&self, table: TableId, m: u32, n: u32) -> TileRange {
         let cut = |index: u32, size: u32, end: u32| {
             let lo = index.saturating_mul(size).min(end);
             lo..lo.saturating_add(size).min(end)
         };
         let (tile, shape) = (self.program.tile, self.launch.shape);
-        TileRange { rows: cut(m, tile.m, shape.m), cols: cut(n, tile.n, shape.n) }
+        let tiled = self.tiled(table);
+        let rows = cut(m, tile.m, tiled.len() as u32);
+        TileRange {
+            rows: tiled.start + rows.start..tiled.start + rows.end,
+            cols: cut(n, tile.n, shape.n),
+        }
     }
 }

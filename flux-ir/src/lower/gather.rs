@@ -116,6 +116,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
             rows: Sym::M.into(),
             first_row: 0i64.into(),
             cols: cols.clone(),
+            first_col: 0i64.into(),
             span: entry.span,
         });
         let name = format!("{}_arrived", entry.name);
@@ -148,7 +149,7 @@ pub(super) fn at_least(a: &Expr, b: impl Into<Expr>) -> Expr {
 }
 
 /// Rows of a chunk and chunks of a full shard, from the schedule.
-fn chunks(b: &mut Builder<'_>, tensors: &Tensors, cols: &Expr) -> Chunks {
+pub(super) fn chunks(b: &mut Builder<'_>, tensors: &Tensors, cols: &Expr) -> Chunks {
     let is_put = b.schedule.transport == Some(Transport::Put);
     let rows = match b.schedule.chunk_rows {
         Some(rows) => Expr::from(rows).min(tensors.shard).max(1i64),

@@ -1,6 +1,7 @@
 //! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
 
 use super::build::{Builder, own, stmt};
+use super::exchange::{Exchanges, Incoming};
 use super::gather::{
     Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span,
 };
@@ -43,6 +44,7 @@ impl Tile {
 /// What of a kernel moves between ranks.
 pub(super) struct Moved<'a> {
     pub(super) gathers: &'a Gathers,
+    pub(super) exchanges: &'a Exchanges,
     pub(super) scatter: Option<&'a Scatter>,
     pub(super) one_shot: Option<&'a OneShot>,
     pub(super) protocol: Option<&'a Placed>,
@@ -55,30 +57,40 @@ pub(super) fn build(
     moved: &Moved<'_>,
     tiles: &Tiles,
 ) {
-    let Moved { gathers, scatter, one_shot, protocol } = *moved;
+    let Moved { gathers, exchanges, scatter, one_shot, protocol } = *moved;
     let span = b.kernel.loop_span;
     let step = b.var("t");
     let (tile, mut body) = open_tile(b, tiles, step);
+    let from = Sources { tensors, gathers, exchanges, protocol };
+    let exchanged = exchanges.incoming.iter().find(|incoming| incoming.load.is_none());
     match gathers.chunks.and_then(|chunks| chunks.tail) {
         _ if !b.usage.multiplies() => {}
-        None if protocol.is_some() => body.extend(
-            protocol
-                .into_iter()
-                .flat_map(|protocol| after_roles(b, tensors, gathers, protocol, &tile)),
-        ),
+        None if protocol.is_some() => {
+            body.extend(
+                protocol.map(|placed| after_roles(b, &from, placed, &tile)).unwrap_or_default(),
+            );
+        }
+        None if exchanged.is_some() => {
+            body.extend(exchanged.map(|incoming| arriving(b, &from, incoming, &tile)));
+        }
         None => {
             for gather in gathers.each.iter().filter(|gather| gather.load.is_none()) {
                 let span = wait_span(b, gather.param);
                 body.push(stmt(span, arrived(gathers, gather, &tile)));
                 body.push(stmt(span, Op::FenceProxyAsync));
             }
-            let sources = Sources { tensors, gathers, protocol: None };
-            body.push(mainloop(b, &sources, &tile, &Range::new(0i64, Sym::K)));
+            body.push(mainloop(b, &from, &tile, &Range::new(0i64, Sym::K)));
         }
-        Some(tail) => body.extend(sliced(b, tensors, gathers, &tile, tail)),
+        Some(tail) => body.extend(sliced(b, &from, &tile, tail)),
     }
-    body.extend(loads(b, gathers, &tile));
-    body.extend(stores(b, tensors, values, Distribution::Global, &tile.rows(), &tile.cols()));
+    body.extend(loads(b, &from, &tile));
+    for whole in [Distribution::Global, Distribution::Sharded] {
+        body.extend(stores(b, tensors, values, whole, &tile.rows(), &tile.cols()));
+    }
+    for outgoing in &exchanges.outgoing {
+        let place = ([tile.m, tile.n], tile.rows(), tile.cols());
+        body.extend(outgoing.store(b, (tensors, values, tiles), place));
+    }
     if let Some(scatter) = scatter {
         match &scatter.staged {
             None => body.push(contribute(b, tensors, values, scatter, tiles, &tile)),
@@ -115,6 +127,10 @@ pub(super) fn build(
     if let Some(protocol) = protocol {
         agent.exit.push(signal_free(b, protocol.free, protocol.span));
     }
+    if let (Some(free), Some(span)) = (exchanges.free_tiles, exchanges.span()) {
+        agent.body.push(stmt(span, wait_free(free, Range::new(0i64, Sym::World))));
+    }
+    agent.exit.extend(exchanges.exit(b));
     agent.body.push(stmt(span, tile_loop));
     b.program.agents.push(agent);
 }
@@ -128,12 +144,16 @@ fn open_tile(b: &mut Builder<'_>, tiles: &Tiles, step: VarId) -> (Tile, Vec<Stmt
     let [m0, m1, n0, n1] = ["m0", "m1", "n0", "n1"].map(|name| b.var(name));
     let row = Op::Row { table: tiles.table, index: step.into(), vars };
     let start = |index: VarId, size: u32| Expr::from(index) * size;
-    let end = |start: VarId, size: u32, all: Sym| (Expr::from(start) + size).min(all);
+    let end = |start: VarId, size: u32, all: Expr| (Expr::from(start) + size).min(all);
+    let below = |row: Expr| match &tiles.tiled.lo {
+        Expr::Int(0) => row,
+        lo => lo.clone() + row,
+    };
     let lets = [
-        (m0, start(m, shape.m)),
-        (m1, end(m0, shape.m, Sym::M)),
+        (m0, below(start(m, shape.m))),
+        (m1, end(m0, shape.m, tiles.tiled.hi.clone())),
         (n0, start(n, shape.n)),
-        (n1, end(n0, shape.n, Sym::N)),
+        (n1, end(n0, shape.n, Sym::N.into())),
     ];
     let mut body = vec![stmt(span, row)];
     body.extend(lets.map(|(var, value)| stmt(span, Op::Let { var, value })));
@@ -147,8 +167,16 @@ fn arrived(gathers: &Gathers, gather: &Gather, tile: &Tile) -> Op {
 
 /// What the epilogue reads of gathered tensors, once it is there: by ordinary loads, which the
 /// acquire alone orders.
-fn loads(b: &Builder<'_>, gathers: &Gathers, tile: &Tile) -> Vec<Stmt> {
+fn loads(b: &mut Builder<'_>, from: &Sources<'_>, tile: &Tile) -> Vec<Stmt> {
     let mut all = Vec::new();
+    for incoming in &from.exchanges.incoming {
+        let Some(index) = incoming.load else { continue };
+        let span = wait_span(b, incoming.param);
+        all.push(from.exchanges.await_columns(b, incoming, &tile.chunks, &tile.cols()));
+        let from = incoming.arrived_at(tile.rows(), tile.cols());
+        all.push(stmt(span, Op::Load { index, from }));
+    }
+    let gathers = from.gathers;
     for gather in &gathers.each {
         let Some(index) = gather.load else { continue };
         let span = wait_span(b, gather.param);
@@ -170,15 +198,41 @@ fn arrival(signal: SignalId, slots: Range, target: Expr) -> Op {
     Op::Wait { signal, slots, target, scope: Scope::Sys }
 }
 
+/// What a product may read.
+struct Sources<'a> {
+    tensors: &'a Tensors,
+    gathers: &'a Gathers,
+    exchanges: &'a Exchanges,
+    protocol: Option<&'a Placed>,
+}
+
+/// The mainloop of rows whose columns arrive from every rank: rank by rank, the own columns first and
+/// those of the next rank behind them, once around. Slices end between k-steps, so one may hold
+/// columns of the rank behind.
+fn arriving(b: &mut Builder<'_>, from: &Sources<'_>, incoming: &Incoming, tile: &Tile) -> Stmt {
+    let span = b.kernel.loop_span;
+    let step = b.schedule.tile.k;
+    let [hop, source, k0, k1] = ["h", "from", "k0", "k1"].map(|name| b.var(name));
+    let part = incoming.columns.part;
+    let begin = |shards: Expr| ((shards * part).ceil_div(step) * step).min(Sym::K);
+    let lets = [
+        (source, (Expr::from(Sym::Rank) + hop) % Sym::World),
+        (k0, begin(source.into())),
+        (k1, begin(Expr::from(source) + 1i64)),
+    ];
+    let mut body: Vec<_> =
+        lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();
+    let slice = Range::new(k0, k1);
+    body.push(from.exchanges.await_columns(b, incoming, &tile.chunks, &slice));
+    body.push(stmt(wait_span(b, incoming.param), Op::FenceProxyAsync));
+    body.push(mainloop(b, from, tile, &slice));
+    let (from, to) = (0i64.into(), Sym::World.into());
+    stmt(span, Op::For { var: hop, from, to, step: 1i64.into(), body })
+}
+
 /// The mainloop with its waits: of a tile that reaches into the tail slice by slice, of any other
 /// in one slice behind everything it reads.
-fn sliced(
-    b: &mut Builder<'_>,
-    tensors: &Tensors,
-    gathers: &Gathers,
-    tile: &Tile,
-    tail: TailCut,
-) -> Vec<Stmt> {
+fn sliced(b: &mut Builder<'_>, from: &Sources<'_>, tile: &Tile, tail: TailCut) -> Vec<Stmt> {
     let span = b.kernel.loop_span;
     let define = |(var, value)| stmt(span, Op::Let { var, value });
     let [touches, cols] = ["touches", "ks"].map(|name| b.var(name));
@@ -199,7 +253,7 @@ fn sliced(
     let behind = Range::new(first.clone().max(tail.behind), last.clone());
     let next = Expr::from(slice) + 1i64;
     let slots = Range::new(Expr::from(touches) * slice, Expr::from(touches) * next);
-    for gather in &gathers.each {
+    for gather in &from.gathers.each {
         let span = wait_span(b, gather.param);
         let waits = [
             (Some(gather.arrived), &before),
@@ -212,8 +266,7 @@ fn sliced(
         }
         body.push(stmt(span, Op::FenceProxyAsync));
     }
-    let sources = Sources { tensors, gathers, protocol: None };
-    body.push(mainloop(b, &sources, tile, &Range::new(k0, k1)));
+    body.push(mainloop(b, from, tile, &Range::new(k0, k1)));
     let slices = Op::For {
         var: slice,
         from: 0i64.into(),
@@ -225,22 +278,9 @@ fn sliced(
     all
 }
 
-/// Where operands lie.
-struct Sources<'a> {
-    tensors: &'a Tensors,
-    gathers: &'a Gathers,
-    protocol: Option<&'a Placed>,
-}
-
 /// The mainloop of a kernel with roles: waits for what they bring, ahead of the product or, where it
 /// is cut along k, ahead of each slice.
-fn after_roles(
-    b: &mut Builder<'_>,
-    tensors: &Tensors,
-    gathers: &Gathers,
-    placed: &Placed,
-    tile: &Tile,
-) -> Vec<Stmt> {
+fn after_roles(b: &mut Builder<'_>, from: &Sources<'_>, placed: &Placed, tile: &Tile) -> Vec<Stmt> {
     let kernel = b.kernel;
     let span = kernel.loop_span;
     let slices = kernel.protocol.as_ref().and_then(|protocol| protocol.slices.clone());
@@ -264,9 +304,8 @@ fn after_roles(
         waits.push(stmt(entry.span, placed.wait((signal, slots, times), change)));
         waits.push(stmt(entry.span, Op::FenceProxyAsync));
     }
-    let sources = Sources { tensors, gathers, protocol: Some(placed) };
     let Some((slice, slices)) = slice.zip(slices.as_ref()) else {
-        before.push(mainloop(b, &sources, tile, &Range::new(0i64, Sym::K)));
+        before.push(mainloop(b, from, tile, &Range::new(0i64, Sym::K)));
         return before;
     };
     let bounds = Protocol::slice(&slice.into(), slices).map(change);
@@ -274,15 +313,15 @@ fn after_roles(
     let lets = [(k0, bounds.lo), (k1, bounds.hi)];
     let mut body: Vec<_> = lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into();
     body.append(&mut within);
-    body.push(mainloop(b, &sources, tile, &Range::new(k0, k1)));
-    let (from, to) = (0i64.into(), change(slices));
-    before.push(stmt(span, Op::For { var: slice, from, to, step: 1i64.into(), body }));
+    body.push(mainloop(b, from, tile, &Range::new(k0, k1)));
+    let (first, to) = (0i64.into(), change(slices));
+    before.push(stmt(span, Op::For { var: slice, from: first, to, step: 1i64.into(), body }));
     before
 }
 
 /// The products of a tile over the columns `depth` of the left operand.
-fn mainloop(b: &Builder<'_>, sources: &Sources<'_>, tile: &Tile, depth: &Range) -> Stmt {
-    let Sources { tensors, gathers, protocol } = *sources;
+fn mainloop(b: &Builder<'_>, from: &Sources<'_>, tile: &Tile, depth: &Range) -> Stmt {
+    let Sources { tensors, gathers, exchanges, protocol } = *from;
     let depth = || depth.clone();
     let of_parity = |buffer| Place {
         at: At::Own,
@@ -292,6 +331,9 @@ fn mainloop(b: &Builder<'_>, sources: &Sources<'_>, tile: &Tile, depth: &Range) 
         cols: depth(),
     };
     let left = |param: ParamId| {
+        if let Some(found) = exchanges.incoming.iter().find(|incoming| incoming.param == param) {
+            return found.arrived_at(tile.rows(), depth());
+        }
         let gathered = gathers.each.iter().find(|gather| gather.param == param);
         match gathered {
             Some(gather) => of_parity(gather.all),

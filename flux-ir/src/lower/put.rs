@@ -11,12 +11,12 @@ use crate::program::{Agent, Engine, Expr, Op, Range, SignalId, Stmt, Sym, Update
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pieces {
     /// `PR`, `PC`: rows and columns of a piece.
-    rows: VarId,
-    cols: VarId,
+    pub(super) rows: VarId,
+    pub(super) cols: VarId,
     /// `PA`: pieces beside each other.
-    across: VarId,
+    pub(super) across: VarId,
     /// `PS`: pieces of a chunk.
-    count: VarId,
+    pub(super) count: VarId,
 }
 
 /// Columns of a piece: what the copy warps of a CTA have under way at once, 4 vectors of 16 bytes

@@ -15,12 +15,29 @@ pub(super) struct Tensors {
     pub(super) shard: VarId,
     /// `own`: rows this rank owns.
     pub(super) own: VarId,
+    /// How columns are cut, by dimension.
+    columns: Vec<(Dim, Columns)>,
+}
+
+/// How the columns of an exchanged tensor are cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns {
+    /// `NS`, `KS`: columns of a full shard.
+    pub(super) part: VarId,
+    /// `own_n`, `own_k`: columns this rank holds.
+    pub(super) own: VarId,
 }
 
 impl Tensors {
     /// The buffer of a tensor parameter. Usage inference has shown that it is one.
     pub(super) fn buffer(&self, param: ParamId) -> BufferId {
         self.buffers[param.index()].expect("usage inference admits tensors only")
+    }
+
+    /// How the columns of exchanged tensors of this dimension are cut.
+    pub(super) fn columns(&self, dim: Dim) -> Columns {
+        let found = self.columns.iter().find(|(of, _)| *of == dim);
+        found.expect("dimensions of exchanged tensors are cut when they are declared").1
     }
 
     /// The index of a scalar parameter. Usage inference has shown that it is one.
@@ -33,7 +50,8 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
     let shard = b.define("S", Expr::from(Sym::M).ceil_div(Sym::World));
     let left = Expr::from(Sym::M) - Expr::from(Sym::Rank) * shard;
     let own = b.define("own", Expr::from(shard).min(left).max(0i64));
-    let mut tensors = Tensors { buffers: Vec::new(), scalars: Vec::new(), shard, own };
+    let columns = Vec::new();
+    let mut tensors = Tensors { buffers: Vec::new(), scalars: Vec::new(), shard, own, columns };
     let kernel = b.kernel;
     for (id, param) in kernel.params.iter() {
         let (mut buffer, mut scalar) = (None, None);
@@ -41,6 +59,12 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
             ParamType::Tensor { distribution, element, written } => {
                 let dims = b.usage.dims(id).expect("usage inference gives every tensor dimensions");
                 let (rows, first_row) = rows(distribution, dims, shard, own);
+                let (mut cols, mut first_col) = (extent(dims.cols), Expr::from(0i64));
+                if distribution == Distribution::Exchanged {
+                    let columns = cut(b, &mut tensors, dims.cols);
+                    cols = columns.own.into();
+                    first_col = Expr::from(Sym::Rank) * columns.part;
+                }
                 buffer = Some(b.program.buffers.push(Buffer {
                     name: param.name.clone(),
                     kind: if written { BufferKind::Output } else { BufferKind::Input },
@@ -48,7 +72,8 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
                     planes: Vec::new(),
                     rows,
                     first_row,
-                    cols: extent(dims.cols),
+                    cols,
+                    first_col,
                     span: param.span,
                 }));
             }
@@ -61,6 +86,19 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
         tensors.scalars.push(scalar);
     }
     tensors
+}
+
+/// The shards of columns of this dimension.
+fn cut(b: &mut Builder<'_>, tensors: &mut Tensors, dim: Dim) -> Columns {
+    if let Some((_, known)) = tensors.columns.iter().find(|(of, _)| *of == dim) {
+        return *known;
+    }
+    let names = if dim == Dim::N { ["NS", "own_n"] } else { ["KS", "own_k"] };
+    let part = b.define(names[0], extent(dim).ceil_div(Sym::World));
+    let left = extent(dim) - Expr::from(Sym::Rank) * part;
+    let own = b.define(names[1], Expr::from(part).min(left).max(0i64));
+    tensors.columns.push((dim, Columns { part, own }));
+    Columns { part, own }
 }
 
 /// A dimension as a number of the launch.

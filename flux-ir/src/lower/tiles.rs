@@ -2,12 +2,13 @@
 //! in.
 
 use super::build::Builder;
+use super::exchange::Exchanges;
 use super::gather::Gathers;
 use super::scatter::Scatter;
 use super::tensors::Tensors;
 use crate::kernel::Distribution;
 use crate::order::{Arrival, Departure, Order};
-use crate::program::{Expr, Sym, Table, TableId, VarId};
+use crate::program::{Expr, Range, Sym, Table, TableId, VarId};
 use crate::schedule::{AllReduce, Transport};
 
 /// The tile table and the counts it rests on.
@@ -17,36 +18,49 @@ pub(super) struct Tiles {
     pub(super) cols: VarId,
     /// `T`: tiles.
     pub(super) count: VarId,
+    /// The rows of the output that they cover.
+    pub(super) tiled: Range,
 }
 
 pub(super) fn order(
     b: &mut Builder<'_>,
     tensors: &Tensors,
-    gathers: &Gathers,
+    (gathers, exchanges): (&Gathers, &Exchanges),
     scatter: Option<&Scatter>,
 ) -> Tiles {
     let tile = b.schedule.tile;
-    let rows = b.define("MT", Expr::from(Sym::M).ceil_div(tile.m));
+    let own = b.usage.own_rows().then(|| Expr::from(Sym::Rank) * tensors.shard);
+    let tiled = match &own {
+        Some(first) => Range::new(first.clone(), first.clone() + tensors.own),
+        None => Range::new(0i64, Sym::M),
+    };
+    let height = if own.is_some() { tensors.own.into() } else { Expr::from(Sym::M) };
+    let rows = b.define("MT", height.ceil_div(tile.m));
     let cols = b.define("NT", Expr::from(Sym::N).ceil_div(tile.n));
     let count = b.define("T", Expr::from(rows) * cols);
     let (m, n) = (b.var("tm"), b.var("tn"));
-    let first_row = Expr::from(m) * tile.m;
-    let last_row = (first_row.clone() + tile.m).min(Sym::M) - 1i64;
+    let mut first_row = Expr::from(m) * tile.m;
+    if let Some(first) = own {
+        first_row = first + first_row;
+    }
+    let last_row = (first_row.clone() + tile.m).min(tiled.hi.clone()) - 1i64;
     let staged = scatter.and_then(|scatter| scatter.staged);
     let chunks = match staged {
         Some(staged) => Some(staged.slots_of(tensors, &first_row, &last_row)),
-        None => gathers
-            .chunk_of(tensors, &first_row)
-            .zip(gathers.chunk_of(tensors, &last_row))
-            .map(|(first, last)| [first, last]),
+        None => exchanges.chunks_of(tensors, [&first_row, &last_row]).or_else(|| {
+            let first = gathers.chunk_of(tensors, &first_row);
+            first.zip(gathers.chunk_of(tensors, &last_row)).map(|(first, last)| [first, last])
+        }),
     };
     let fields = match chunks {
         Some([first, last]) => [first, last + 1i64],
         None => [0i64.into(), 0i64.into()],
     };
     let order = b.schedule.order.clone().unwrap_or_else(|| default_order(b));
-    let table = Table { name: "tiles".into(), len: count.into(), order, m, n, fields };
-    Tiles { table: b.program.tables.push(table), cols, count }
+    let range = tiled.clone();
+    let table =
+        Table { name: "tiles".into(), len: count.into(), order, tiled: range, m, n, fields };
+    Tiles { table: b.program.tables.push(table), cols, count, tiled }
 }
 
 /// The order that fits what the kernel waits for: own tiles last where they wait for contributions,

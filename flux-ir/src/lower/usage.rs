@@ -64,9 +64,15 @@ enum Domain {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
     dims: Vec<Option<Dims>>,
+    own_rows: bool,
 }
 
 impl Usage {
+    /// Whether the tiles are of the rows that a rank owns, and not of all.
+    pub fn own_rows(&self) -> bool {
+        self.own_rows
+    }
+
     /// Whether the kernel has a product: without one there is no K.
     pub fn multiplies(&self) -> bool {
         let is_k = |dims: &Dims| dims.rows == Dim::K || dims.cols == Dim::K;
@@ -91,6 +97,10 @@ pub fn infer(kernel: &Kernel) -> Result<Usage, Diagnostics> {
         found: Diagnostics::new(),
         reduced: None,
         gemms: Vec::new(),
+        own_rows: matches!(
+            kernel.tensor(kernel.tiles_of),
+            Some((Distribution::Exchanged | Distribution::Sharded, ..))
+        ),
     };
     inference.unify(kernel.tiles_of, Dim::M, Dim::N, kernel.loop_span);
     inference.copied();
@@ -99,9 +109,9 @@ pub fn infer(kernel: &Kernel) -> Result<Usage, Diagnostics> {
         inference.domains.push(domain);
     }
     inference.whole();
-    let Inference { dims, found, .. } = inference;
+    let Inference { dims, found, own_rows, .. } = inference;
     let dims = dims.into_iter().map(|d: Option<(Dims, Span)>| d.map(|(dims, _)| dims)).collect();
-    found.into_result(Usage { dims })
+    found.into_result(Usage { dims, own_rows })
 }
 
 /// What a left operand is read from.
@@ -128,6 +138,8 @@ struct Inference<'k> {
     found: Diagnostics,
     reduced: Option<Span>,
     gemms: Vec<(Lhs, Span)>,
+    /// Whether tiles are of the rows that a rank owns.
+    own_rows: bool,
 }
 
 impl Inference<'_> {
@@ -183,7 +195,16 @@ impl Inference<'_> {
                 self.error(Rule::Types, span, message, "take a second parameter by `&` for it");
                 Domain::All
             }
+            Some((Distribution::Sharded, _, false)) if self.own_rows => Domain::All,
             Some((Distribution::Sharded, _, false)) => Domain::Own { reduced: false },
+            Some((Distribution::Exchanged, _, false)) => {
+                let name = self.name(param).to_owned();
+                let message = format!("columns of `{name}` may still be in flight from a peer");
+                let help =
+                    format!("write `let rows = {name}.wait(tile.rows());` and `rows.load(tile)`");
+                self.error(Rule::Types, span, message, &help);
+                Domain::All
+            }
             Some((Distribution::Gathered, _, false)) => {
                 let name = self.name(param).to_owned();
                 let message = format!("rows of `{name}` may still be in flight from a peer");
@@ -218,7 +239,10 @@ impl Inference<'_> {
                 Domain::None
             }
             Op::Wait { tensor } => {
-                if !matches!(self.kernel.tensor(tensor), Some((Distribution::Gathered, _, false))) {
+                self.arrives(tensor, span);
+                let arrives = [Distribution::Gathered, Distribution::Exchanged];
+                let is_read = |(d, _, written): (_, _, bool)| arrives.contains(&d) && !written;
+                if !self.kernel.tensor(tensor).is_some_and(is_read) {
                     let message = format!(
                         "`{}` is not gathered, so nothing has to arrive",
                         self.name(tensor)
@@ -365,7 +389,8 @@ impl Inference<'_> {
                 let transposed = matches!(lhs, Lhs::Transposed(_));
                 let (rows, cols) = if transposed { (Dim::K, Dim::M) } else { (Dim::M, Dim::K) };
                 self.unify(a, rows, cols, span);
-                if self.kernel.tensor(a).is_some_and(|(d, ..)| d == Distribution::Gathered) {
+                let arrives = [Distribution::Gathered, Distribution::Exchanged];
+                if self.kernel.tensor(a).is_some_and(|(d, ..)| arrives.contains(&d)) {
                     let name = self.name(a).to_owned();
                     let message = format!("rows of `{name}` may still be in flight from a peer");
                     let help = format!("write `let {name} = {name}.wait(tile.rows());` before it");
@@ -394,10 +419,12 @@ impl Inference<'_> {
             if let Some((distribution, _, written)) = self.kernel.tensor(param) {
                 let fits = match distribution {
                     Distribution::Global => !written,
-                    Distribution::Gathered => what == "left" && !written,
-                    Distribution::Sharded | Distribution::Scattered | Distribution::Reduced => {
-                        false
+                    Distribution::Gathered | Distribution::Exchanged => what == "left" && !written,
+                    Distribution::Sharded => {
+                        let as_it_is = matches!(lhs, Lhs::Param(_));
+                        what == "left" && !written && as_it_is && self.own_rows
                     }
+                    Distribution::Scattered | Distribution::Reduced => false,
                 };
                 if !fits {
                     let message =
@@ -434,6 +461,29 @@ impl Inference<'_> {
             self.found.push(diagnostic);
         }
         self.gemms.push((lhs, span));
+    }
+
+    /// What arrives has to arrive in the rows of the tiles.
+    fn arrives(&mut self, tensor: ParamId, span: Span) {
+        let name = self.name(tensor).to_owned();
+        let output = self.name(self.kernel.tiles_of).to_owned();
+        match self.kernel.tensor(tensor) {
+            Some((Distribution::Gathered, ..)) if self.own_rows => {
+                let message = format!(
+                    "`{name}` is gathered in all rows, the tiles of `{output}` are of this rank's own"
+                );
+                let help = format!("declare `{name}: &Sharded<_>`: own rows are here already");
+                self.error(Rule::Types, span, message, &help);
+            }
+            Some((Distribution::Exchanged, ..)) if !self.own_rows => {
+                let message = format!(
+                    "`{name}` arrives in this rank's own rows, the tiles of `{output}` are of all"
+                );
+                let help = format!("declare the output `{output}: &mut Sharded<_>`");
+                self.error(Rule::Types, span, message, &help);
+            }
+            _ => {}
+        }
     }
 
     /// The tensor whose rows a wait made ready.
@@ -490,7 +540,26 @@ impl Inference<'_> {
         self.unify(output, Dim::M, Dim::N, span);
         let domain = self.tile(x, span);
         let name = self.name(output).to_owned();
+        let tiled = self.name(self.kernel.tiles_of).to_owned();
         match self.kernel.tensor(output) {
+            Some((
+                Distribution::Global | Distribution::Scattered | Distribution::Reduced,
+                _,
+                true,
+            )) if self.own_rows => {
+                let message = format!(
+                    "`{name}` takes tiles of all rows, those of `{tiled}` are of this rank's own"
+                );
+                self.error(Rule::Types, span, message, "store it in a kernel of its own");
+            }
+            Some((Distribution::Sharded | Distribution::Exchanged, _, true)) if self.own_rows => {}
+            Some((Distribution::Sharded | Distribution::Exchanged, _, true)) => {
+                let message = format!(
+                    "`{name}` takes tiles of this rank's own rows, those of `{tiled}` are of all"
+                );
+                let help = format!("loop over its tiles: `for tile in {name}.tiles()`");
+                self.error(Rule::Types, span, message, &help);
+            }
             Some((Distribution::Global, _, true)) if domain == Domain::Total => {
                 let message =
                     format!("`{name}` is this rank's own, the stored tile a sum over ranks");
@@ -538,7 +607,7 @@ impl Inference<'_> {
                 _,
                 true,
             )) => {}
-            Some((Distribution::Gathered | Distribution::Sharded, _, true)) => {
+            Some((Distribution::Gathered, _, true)) => {
                 let message = format!("`{name}` cannot be written");
                 self.error(
                     Rule::Types,
@@ -584,9 +653,10 @@ impl Inference<'_> {
             } else if written && spans.is_empty() {
                 let verb = match distribution {
                     Distribution::Scattered | Distribution::Reduced => "add",
-                    Distribution::Global | Distribution::Gathered | Distribution::Sharded => {
-                        "store"
-                    }
+                    Distribution::Global
+                    | Distribution::Gathered
+                    | Distribution::Sharded
+                    | Distribution::Exchanged => "store",
                 };
                 let message = format!("output `{}` is never written", param.name);
                 let help =

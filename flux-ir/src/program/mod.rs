@@ -94,8 +94,10 @@ pub struct Buffer {
     pub rows: Expr,
     /// The row of the whole tensor that this rank's part begins with: `rank * S` for a shard.
     pub first_row: Expr,
-    /// Columns.
+    /// Columns of this rank's part.
     pub cols: Expr,
+    /// The column of the whole tensor that this rank's part begins with: 0, but for a column shard.
+    pub first_col: Expr,
     /// Where the user declared it.
     pub span: Span,
 }
@@ -140,6 +142,8 @@ pub struct Table {
     pub len: Expr,
     /// What orders the rows.
     pub order: Order,
+    /// The rows of the output that its tiles cover: all, or those this rank owns.
+    pub tiled: Range,
     /// Stands for the tile row in `fields`.
     pub m: VarId,
     /// Stands for the tile column in `fields`.

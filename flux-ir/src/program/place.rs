@@ -21,6 +21,11 @@ pub struct Range {
 }
 
 impl Range {
+    /// Whether it is `0..end`.
+    pub fn is_up_to(&self, end: &Expr) -> bool {
+        self.lo == Expr::Int(0) && self.hi == *end
+    }
+
     /// `lo..hi`.
     pub fn new(lo: impl Into<Expr>, hi: impl Into<Expr>) -> Self {
         Range { lo: lo.into(), hi: hi.into() }
@@ -39,9 +44,9 @@ impl Range {
     }
 }
 
-/// A rectangle of one plane of a buffer on one rank. Rows count in the whole tensor: row `r` of a
-/// shard lies in its memory at row `r - first_row`, where `first_row` is [`super::Buffer`]'s on
-/// the rank the shard lies on.
+/// A rectangle of one plane of a buffer on one rank. Rows and columns count in the whole tensor:
+/// row `r` of a shard lies in its memory at row `r - first_row`, where `first_row` is
+/// [`super::Buffer`]'s on the rank the shard lies on, and columns likewise.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     /// On which rank.

@@ -258,9 +258,9 @@ where
 fn buffer() -> impl Strategy<Value = Buffer> {
     let kinds =
         vec![BufferKind::Input, BufferKind::Exposed, BufferKind::Output, BufferKind::Symmetric];
-    let first_row = prop_oneof![Just(Expr::Int(0)), expr()];
-    (select(kinds), element(), vec(expr(), 0..3), expr(), first_row, expr(), span()).prop_map(
-        |(kind, element, planes, rows, first_row, cols, span)| Buffer {
+    let first = || prop_oneof![Just(Expr::Int(0)), expr()];
+    (select(kinds), element(), vec(expr(), 0..3), expr(), [first(), first()], expr(), span())
+        .prop_map(|(kind, element, planes, rows, [first_row, first_col], cols, span)| Buffer {
             name: String::new(),
             kind,
             element,
@@ -268,16 +268,20 @@ fn buffer() -> impl Strategy<Value = Buffer> {
             rows,
             first_row,
             cols,
+            first_col,
             span,
-        },
-    )
+        })
 }
 
 pub(crate) fn program() -> impl Strategy<Value = Program> {
     let signal = (expr(), select(vec![Home::Device, Home::Host]))
         .prop_map(|(len, home)| SignalArray { name: String::new(), len, home });
-    let table = (expr(), order(), handle(), handle(), [expr(), expr()]).prop_map(
-        |(len, order, m, n, fields)| Table { name: String::new(), len, order, m, n, fields },
+    let tiled = prop_oneof![Just(Range::new(0i64, Sym::M)), range()];
+    let table = (expr(), order(), tiled, handle(), handle(), [expr(), expr()]).prop_map(
+        |(len, order, tiled, m, n, fields)| {
+            let name = String::new();
+            Table { name, len, order, tiled, m, n, fields }
+        },
     );
     let agent = (name(), select(vec![Engine::CopyEngine, Engine::Ctas]), body(), body())
         .prop_map(|(name, engine, body, exit)| Agent { name, engine, body, exit });

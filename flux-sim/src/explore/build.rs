@@ -319,10 +319,12 @@ impl<'p> Build<'_, 'p> {
         let view = self.views.get(region.rank as usize).ok_or_else(outside)?;
         let extent = view.extent(region.buffer);
         let first = view.first_row(region.buffer, region.rank);
+        let left = view.first_col(region.buffer, region.rank);
         let inside = u64::from(region.plane) < extent.planes
             && first <= region.rows.start
             && u64::from(region.rows.end) <= u64::from(first) + extent.rows
-            && u64::from(region.cols.end) <= extent.cols;
+            && left <= region.cols.start
+            && u64::from(region.cols.end) <= u64::from(left) + extent.cols;
         if inside { Ok(Some(region)) } else { Err(outside()) }
     }
 

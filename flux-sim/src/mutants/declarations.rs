@@ -6,7 +6,7 @@
 use super::numbers::{Role, variants};
 use super::{Edit, Kind};
 use flux_ir::Span;
-use flux_ir::program::{BufferKind, Expr, Program, VarId};
+use flux_ir::program::{BufferKind, Expr, Program, Sym, VarId};
 use std::collections::HashSet;
 
 pub(super) fn edits(program: &Program) -> Vec<Edit> {
@@ -47,6 +47,12 @@ fn numbers(program: &Program) -> Vec<(String, Number)> {
             format!("{name} first row"),
             Box::new(move |program| &mut program.buffers[id].first_row),
         );
+        if program.buffers[id].first_col != Expr::Int(0) {
+            add(
+                format!("{name} first column"),
+                Box::new(move |program| &mut program.buffers[id].first_col),
+            );
+        }
         add(format!("{name} columns"), Box::new(move |program| &mut program.buffers[id].cols));
     }
     for (id, array) in program.signals.iter() {
@@ -56,6 +62,12 @@ fn numbers(program: &Program) -> Vec<(String, Number)> {
     for (id, table) in program.tables.iter() {
         let what = format!("length of {}", table.name);
         add(what, Box::new(move |program| &mut program.tables[id].len));
+        if !table.tiled.is_up_to(&Sym::M.into()) {
+            let what = format!("first row of {}", table.name);
+            add(what, Box::new(move |program| &mut program.tables[id].tiled.lo));
+            let what = format!("last row of {}", table.name);
+            add(what, Box::new(move |program| &mut program.tables[id].tiled.hi));
+        }
     }
     all
 }
@@ -64,7 +76,7 @@ fn numbers(program: &Program) -> Vec<(String, Number)> {
 fn fixed_by_callers(program: &Program) -> HashSet<VarId> {
     let mut fixed = HashSet::new();
     for buffer in program.buffers.values().filter(|b| b.kind != BufferKind::Symmetric) {
-        for expr in [&buffer.rows, &buffer.first_row, &buffer.cols] {
+        for expr in [&buffer.rows, &buffer.first_row, &buffer.cols, &buffer.first_col] {
             note_vars(expr, &mut fixed);
         }
     }

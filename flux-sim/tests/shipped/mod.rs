@@ -7,7 +7,17 @@ use std::fs;
 use std::path::Path;
 
 /// The kernels of the text form, and every schedule kind for each.
-const FILES: [&str; 5] = ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated", "gemm_ar"];
+const FILES: [&str; 9] = [
+    "gemm",
+    "ag_gemm_gelu",
+    "gemm_rs",
+    "ag_gemm_rs_gated",
+    "gemm_ar",
+    "all_gather",
+    "reduce_scatter",
+    "gemm_a2a",
+    "a2a_gemm",
+];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -31,6 +41,11 @@ fn gathers(kernel: &Kernel) -> bool {
     kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Wait { .. }))
 }
 
+/// Whether a kernel has a product, whose reduction can be cut into slices.
+fn multiplies(kernel: &Kernel) -> bool {
+    kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Gemm { .. }))
+}
+
 /// Whether a kernel has an output of this distribution, so that its schedule can say how
 /// contributions travel.
 fn has(kernel: &Kernel, wanted: Distribution) -> bool {
@@ -46,7 +61,7 @@ fn reduces(kernel: &Kernel) -> bool {
     has(kernel, Distribution::Reduced)
 }
 
-/// Each kernel of the file tests once, each under another schedule.
+/// The first four kernels of the file tests once, each under another schedule.
 #[allow(dead_code, reason = "the tool judges all")]
 pub(crate) fn few() -> Vec<Subject> {
     let schedules = [
@@ -85,7 +100,9 @@ pub(crate) fn all() -> Vec<Subject> {
         }
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
-            schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));
+            if multiplies(&kernel) && kernel.name != "a2a_gemm" {
+                schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));
+            }
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Put));
             schedules.push(sm_90a.chunk_rows(6));
         }

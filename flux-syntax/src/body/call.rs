@@ -296,6 +296,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether an output is of the rows that a rank owns: so are the tiles then.
+    fn tiles_own_rows(&self) -> bool {
+        self.outputs().into_iter().any(|output| {
+            matches!(self.tensor(output).0, Distribution::Sharded | Distribution::Exchanged)
+        })
+    }
+
     fn left_operand(&mut self, expr: &'a Expr) -> Option<Lhs> {
         let span = position(super::expression::strip(expr));
         let (message, help) = match self.expression(expr) {
@@ -309,19 +316,31 @@ impl<'a> Reader<'a> {
                         format!("rows of `{name}` may still be in flight"),
                         format!("write `let {name} = {name}.wait(tile.rows());`"),
                     ),
-                    (Distribution::Sharded, _) => (
+                    (Distribution::Sharded, false) if self.tiles_own_rows() => {
+                        return Some(Lhs::Param(param));
+                    }
+                    (Distribution::Exchanged, false) => (
+                        format!("columns of `{name}` may still be in flight"),
+                        format!("write `let {name} = {name}.wait(tile.rows());`"),
+                    ),
+                    (Distribution::Sharded, false) => (
                         format!("`{name}` holds this rank's rows alone"),
                         format!(
                             "declare it `{name}: &Gathered<T>` to multiply the rows of every rank"
                         ),
                     ),
-                    (Distribution::Global | Distribution::Scattered | Distribution::Reduced, _) => {
-                        (
-                            format!("`{name}` is an output and is never read"),
-                            "multiply an input: `&Global<T>`, or `&Gathered<T>` after its wait"
-                                .to_owned(),
-                        )
-                    }
+                    (
+                        Distribution::Global
+                        | Distribution::Scattered
+                        | Distribution::Reduced
+                        | Distribution::Sharded
+                        | Distribution::Exchanged,
+                        _,
+                    ) => (
+                        format!("`{name}` is an output and is never read"),
+                        "multiply an input: `&Global<T>`, or `&Gathered<T>` after its wait"
+                            .to_owned(),
+                    ),
                 }
             }
             // Only an input of this rank's own has a transpose.

@@ -31,7 +31,9 @@ const NUMBER_METHODS: [&str; 4] = ["max", "min", "exp", "tanh"];
 fn methods(distribution: Distribution, written: bool) -> &'static [&'static str] {
     match (distribution, written) {
         (Distribution::Gathered, _) => &["wait"],
-        (Distribution::Sharded, _) => &["load", "rows", "part"],
+        (Distribution::Sharded, false) => &["load", "rows", "part"],
+        (Distribution::Exchanged, false) => &["wait"],
+        (Distribution::Sharded | Distribution::Exchanged, true) => &["tiles", "store"],
         (Distribution::Global, false) => &["t", "load", "cols", "rows"],
         (Distribution::Global, true) => &["tiles", "store"],
         (Distribution::Scattered | Distribution::Reduced, _) => {
@@ -193,14 +195,15 @@ impl<'a> Reader<'a> {
                     help,
                 )
             }
-            Distribution::Gathered if reads => {
+            Distribution::Gathered | Distribution::Exchanged if reads => {
                 let use_of = match name {
                     "load" => format!("{tensor}.load(tile)"),
                     _ => format!("gemm({tensor}, b.t(), tile)"),
                 };
                 let help =
                     format!("write `let {tensor} = {tensor}.wait(tile.rows());` and `{use_of}`");
-                self.mistyped(span, format!("rows of `{tensor}` may still be in flight"), help)
+                let what = if distribution == Distribution::Gathered { "rows" } else { "columns" };
+                self.mistyped(span, format!("{what} of `{tensor}` may still be in flight"), help)
             }
             Distribution::Sharded if name == "cols" => {
                 let help = format!(
@@ -224,7 +227,8 @@ impl<'a> Reader<'a> {
             | Distribution::Gathered
             | Distribution::Sharded
             | Distribution::Scattered
-            | Distribution::Reduced => {
+            | Distribution::Reduced
+            | Distribution::Exchanged => {
                 let help = did_you_mean(name, allowed);
                 self.mistyped(span, format!("`{tensor}` has no method `{name}`"), help)
             }

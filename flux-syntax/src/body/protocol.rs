@@ -198,6 +198,7 @@ impl<'a> Reader<'a> {
             planes: Vec::new(),
             rows: rows.into(),
             first_row: 0i64.into(),
+            first_col: 0i64.into(),
             cols: cols.into(),
             span,
         })

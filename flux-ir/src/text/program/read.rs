@@ -6,8 +6,8 @@ use crate::arena::Handle;
 use crate::diagnostic::Diagnostics;
 use crate::order::{Arrival, CustomOrder, Departure, Order};
 use crate::program::{
-    Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, SignalArray, Sym,
-    Table, ValueEntry, ValueId, ValueOp, Var, VarId,
+    Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, Range, SignalArray,
+    Sym, Table, ValueEntry, ValueId, ValueOp, Var, VarId,
 };
 use crate::schedule::{Balance, Cache, Consumers, Schedule};
 use crate::span::Span;
@@ -140,8 +140,10 @@ impl Reader {
         let kind = self.cursor.choice("a kind of buffer", &kinds, BufferKind::name)?;
         let first_row =
             if self.cursor.take_word("first_row") { self.expr()? } else { Expr::Int(0) };
+        let first_col =
+            if self.cursor.take_word("first_col") { self.expr()? } else { Expr::Int(0) };
         let span = self.cursor.span();
-        let buffer = Buffer { name, kind, element, planes, rows, first_row, cols, span };
+        let buffer = Buffer { name, kind, element, planes, rows, first_row, cols, first_col, span };
         self.program.buffers.push(buffer);
         Ok(())
     }
@@ -170,6 +172,10 @@ impl Reader {
         self.cursor.punct("]")?;
         self.cursor.word("order")?;
         let order = self.order()?;
+        let tiled = match self.cursor.take_word("of") {
+            true => self.range()?,
+            false => Range::new(0i64, Sym::M),
+        };
         self.cursor.punct("(")?;
         let m = self.var()?;
         self.cursor.punct(",")?;
@@ -181,7 +187,7 @@ impl Reader {
         self.cursor.punct(",")?;
         let second = self.expr()?;
         self.cursor.punct(")")?;
-        self.program.tables.push(Table { name, len, order, m, n, fields: [first, second] });
+        self.program.tables.push(Table { name, len, order, tiled, m, n, fields: [first, second] });
         Ok(())
     }
 

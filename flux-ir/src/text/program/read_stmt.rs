@@ -227,7 +227,7 @@ impl Reader {
         Ok(Place { at, buffer, planes, rows, cols })
     }
 
-    fn range(&mut self) -> Parsed<Range> {
+    pub(super) fn range(&mut self) -> Parsed<Range> {
         let lo = self.expr()?;
         self.cursor.punct("..")?;
         Ok(Range { lo, hi: self.expr()? })

@@ -4,7 +4,7 @@ use super::super::write::{float, line, name};
 use crate::order::Order;
 use crate::program::{
     At, BinOp, Buffer, BufferId, Cond, Expr, Op, Place, Product, Program, Range, SignalId, Stmt,
-    Table, TableId, Update, ValueOp, VarId,
+    Sym, Table, TableId, Update, ValueOp, VarId,
 };
 use crate::schedule::{Balance, Cache};
 use crate::span::Span;
@@ -148,6 +148,9 @@ impl<'p> Writer<'p> {
         if buffer.first_row != Expr::Int(0) {
             text.push_str(&format!(" first_row {}", self.expr(&buffer.first_row)));
         }
+        if buffer.first_col != Expr::Int(0) {
+            text.push_str(&format!(" first_col {}", self.expr(&buffer.first_col)));
+        }
         text
     }
 
@@ -157,11 +160,15 @@ impl<'p> Writer<'p> {
             Order::Custom(custom) => format!("custom({})", name(&custom.name)),
             built_in => built_in.to_string(),
         };
+        let tiled = match table.tiled.is_up_to(&Sym::M.into()) {
+            true => String::new(),
+            false => format!(" of {}", self.range(&table.tiled)),
+        };
         let (m, n) = (self.var(table.m), self.var(table.n));
         let [first, second] = &table.fields;
         let (first, second) = (self.expr(first), self.expr(second));
         let table = name(&table.name);
-        format!("table %{table}[{len}] order {order} ({m}, {n}) -> ({first}, {second})")
+        format!("table %{table}[{len}] order {order}{tiled} ({m}, {n}) -> ({first}, {second})")
     }
 
     fn value_op(&self, op: &ValueOp) -> String {

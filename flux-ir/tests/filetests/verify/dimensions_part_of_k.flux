@@ -24,7 +24,7 @@ program @fill for host {
       let %n1 = min(%n0 + 8, N) @24:7
       wait %filled[0] >= epoch scope sys @25:7
       fence proxy.async @26:7
-      mainloop %x[%m0..%m1, 0..1] * %b[%n0..%n1, 0..1]^T @27:7 ; error[dimensions]: rank 0, cta 0 of `gemm` reduces columns 0..1 of 9 behind 0..0, expected slices that follow each other and end at a multiple of 8 or at 9
+      mainloop %x[%m0..%m1, 0..1] * %b[%n0..%n1, 0..1]^T @27:7 ; error[dimensions]: rank 0, cta 0 of `gemm` reduces columns 0..1 of 9 behind 0 that end at 0, expected slices that follow each other, once around, and end at a multiple of 8 or at 9
       store %c[%m0..%m1, %n0..%n1] <- %e0 @28:7
     }
   }

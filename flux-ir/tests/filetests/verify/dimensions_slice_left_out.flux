@@ -33,7 +33,7 @@ program @fill for host {
         fence proxy.async @26:9
         mainloop %x[%m0..%m1, %k0..%k1] * %b[%n0..%n1, %k0..%k1]^T @27:9
       }
-      store %c[%m0..%m1, %n0..%n1] <- %e0 @28:7 ; error[dimensions]: rank 0, cta 0 of `gemm` uses the products of a tile of which 0..8 columns were reduced
+      store %c[%m0..%m1, %n0..%n1] <- %e0 @28:7 ; error[dimensions]: rank 0, cta 0 of `gemm` uses the products of a tile of which 8 columns were reduced
     }
   }
 }

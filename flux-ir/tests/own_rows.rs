@@ -1,0 +1,163 @@
+//! What is said of kernels and schedules that gather or exchange where it does not fit.
+
+use flux_ir::kernel::Kernel;
+use flux_ir::lower::lower;
+use flux_ir::{Balance, Schedule, Transport, check};
+
+/// The errors of lowering and checking a kernel with one loop over `%c`.
+fn said(params: &str, body: &str, schedule: &Schedule) -> String {
+    let text = format!("kernel @k({params}) {{ for tile in %c {{ {body} }} }}");
+    let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    match lower(&kernel, schedule).and_then(check::verify) {
+        Ok(_) => "nothing".into(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+fn expect(params: &str, body: &str, schedule: &Schedule, expected: &[&str]) {
+    let said = said(params, body, schedule);
+    for part in expected {
+        assert!(said.contains(part), "expected `{part}` in\n{said}");
+    }
+}
+
+const GEMM: &str = "%0 = gemm %a, %b.t store %c, %0";
+const WAITED: &str = "%0 = wait %a %1 = gemm %0, %b.t store %c, %1";
+const LOADED: &str = "%0 = wait %x %1 = load %0 store %c, %1";
+
+fn host() -> Schedule {
+    Schedule::host().tile(8, 8, 8)
+}
+
+#[test]
+fn what_arrives_arrives_in_the_rows_of_the_tiles() {
+    expect(
+        "%a: &gathered<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>",
+        WAITED,
+        &host(),
+        &[
+            "`a` is gathered in all rows, the tiles of `c` are of this rank's own",
+            "declare `a: &Sharded<_>`: own rows are here already",
+        ],
+    );
+    expect(
+        "%a: &exchanged<bf16>, %b: &global<bf16>, %c: &mut global<bf16>",
+        WAITED,
+        &host(),
+        &[
+            "`a` arrives in this rank's own rows, the tiles of `c` are of all",
+            "declare the output `c: &mut Sharded<_>`",
+        ],
+    );
+}
+
+#[test]
+fn nothing_is_read_before_its_wait() {
+    for (what, of, output) in [("rows", "gathered", "global"), ("columns", "exchanged", "sharded")]
+    {
+        let params = format!("%x: &{of}<bf16>, %c: &mut {output}<bf16>");
+        expect(
+            &params,
+            "%0 = load %x store %c, %0",
+            &host(),
+            &[
+                &format!("{what} of `x` may still be in flight from a peer"),
+                "write `let rows = x.wait(tile.rows());` and `rows.load(tile)`",
+            ],
+        );
+    }
+    expect(
+        "%x: &global<bf16>, %c: &mut global<bf16>",
+        LOADED,
+        &host(),
+        &["`x` is not gathered, so nothing has to arrive"],
+    );
+    expect(
+        "%x: &global<bf16>, %c: &mut global<bf16>",
+        "%0 = load %x %1 = load %0 store %c, %1",
+        &host(),
+        &["expected rows made ready by a wait, found %0"],
+    );
+}
+
+#[test]
+fn outputs_take_tiles_of_their_own_rows() {
+    let both = "%x: &global<bf16>, %c: &mut global<bf16>, %d: &mut exchanged<bf16>";
+    let stores = "%0 = load %x store %c, %0 store %d, %0";
+    expect(
+        both,
+        stores,
+        &host(),
+        &[
+            "`d` takes tiles of this rank's own rows, those of `c` are of all",
+            "loop over its tiles: `for tile in d.tiles()`",
+        ],
+    );
+    let both = "%x: &sharded<bf16>, %c: &mut sharded<bf16>, %d: &mut global<bf16>";
+    expect(
+        both,
+        stores,
+        &host(),
+        &["`d` takes tiles of all rows, those of `c` are of this rank's own"],
+    );
+    expect(
+        "%a: &sharded<bf16>, %b: &global<bf16>, %c: &mut global<bf16>",
+        GEMM,
+        &host(),
+        &["`a` cannot be the left operand of a gemm"],
+    );
+}
+
+#[test]
+fn schedules_that_do_not_fit_say_why() {
+    let gemm_a2a = "%a: &sharded<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>";
+    let a2a_gemm = "%a: &exchanged<bf16>, %b: &global<bf16>, %c: &mut sharded<bf16>";
+    let both = "%a: &exchanged<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>";
+    let gathered = "%x: &gathered<bf16>, %c: &mut global<bf16>";
+    let of_all = "%x: &global<bf16>, %c: &mut global<bf16>";
+    let put = || host().transport(Transport::Put);
+    for (params, body, schedule, expected) in [
+        (
+            gemm_a2a,
+            GEMM,
+            host().transport(Transport::CopyEngine),
+            "expected no `transport = copy_engine` where `c` is exchanged",
+        ),
+        (
+            a2a_gemm,
+            WAITED,
+            host().tail(8, 2),
+            "expected neither `head` nor `tail`, as `a` is exchanged",
+        ),
+        (both, WAITED, put(), "expected no `transport = put` where `a` is exchanged"),
+        (
+            gathered,
+            LOADED,
+            host().tail(8, 2),
+            "expected no `tail` where the epilogue reads `x`, found one: slices are of a product",
+        ),
+        (
+            "%x: &gathered<bf16>, %a: &gathered<bf16>, %b: &global<bf16>, %c: &mut global<bf16>",
+            "%0 = wait %x %1 = wait %a %2 = gemm %1, %b.t %3 = load %0 %4 = add %2, %3 store %c, %4",
+            put(),
+            "expected tensors of one width where the kernel pushes them, found `x` and `a`",
+        ),
+        (
+            of_all,
+            "%0 = load %x store %c, %0",
+            Schedule::sm_90a().balance(Balance::StreamK),
+            "expected neither `split_k` nor `balance` in a kernel without a product",
+        ),
+    ] {
+        expect(params, body, &schedule, &[expected]);
+    }
+    for (params, body, schedule) in [
+        (gemm_a2a, GEMM, put()),
+        (a2a_gemm, WAITED, put()),
+        (both, WAITED, host().transport(Transport::CopyFirst)),
+        (gathered, LOADED, put()),
+        (of_all, "%0 = load %x store %c, %0", host()),
+    ] {
+        assert_eq!(said(params, body, &schedule), "nothing", "{params}");
+    }
+}

@@ -1,0 +1,269 @@
+//! The shipped collectives and exchanges, with and without a product around them: exact on the host
+//! and on virtual ranks of a device, launch after launch.
+
+#[path = "support/data.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod data;
+
+use data::Draw;
+use flux::kernels;
+use flux::prelude::*;
+use flux::{Error, Schedule, Transport};
+use std::ops::Range;
+
+/// Launches of one shape: the third is the first that overwrites what the first one left.
+const LAUNCHES: usize = 4;
+
+/// Fewer rows and columns than ranks; shards across tiles and k-steps; rows of no multiple of 16
+/// bytes; whole tiles.
+const SHAPES: [[usize; 3]; 5] =
+    [[1, 3, 5], [130, 264, 72], [385, 333, 200], [700, 520, 333], [1024, 512, 512]];
+
+/// A whole matrix of integers in -1..=1 whose every rank can make any part.
+#[derive(Debug, Clone)]
+struct Whole {
+    rows: usize,
+    cols: usize,
+    data: Vec<bf16>,
+}
+
+impl Whole {
+    fn new(seed: u64, rows: usize, cols: usize) -> Self {
+        Whole { rows, cols, data: Draw::Integers.rows(seed, 0..rows, cols) }
+    }
+
+    fn at(&self, row: usize, col: usize) -> f32 {
+        self.data[row * self.cols + col].to_f32()
+    }
+
+    fn part(&self, rows: Range<usize>, cols: Range<usize>) -> Vec<bf16> {
+        let row = |row: usize| &self.data[row * self.cols + cols.start..row * self.cols + cols.end];
+        rows.flat_map(row).copied().collect()
+    }
+
+    /// `self · bᵀ` or `self · b`, each element once: integers below 2⁸ are exact in bf16, and larger
+    /// ones are rounded alike by everyone.
+    fn times(&self, b: impl Fn(usize) -> Whole, ranks: usize, transposed: bool) -> Whole {
+        let shard = self.rows.div_ceil(ranks).max(1);
+        let weights: Vec<Whole> = (0..ranks).map(b).collect();
+        let cols = if transposed { weights[0].rows } else { weights[0].cols };
+        let mut data = Vec::with_capacity(self.rows * cols);
+        for row in 0..self.rows {
+            let b = &weights[row / shard];
+            for col in 0..cols {
+                let term = |k: usize| {
+                    self.at(row, k) * if transposed { b.at(col, k) } else { b.at(k, col) }
+                };
+                data.push(bf16::from_f32((0..self.cols).map(term).sum()));
+            }
+        }
+        Whole { rows: self.rows, cols, data }
+    }
+}
+
+/// What one rank left in each launch, and what it should have.
+type Checked = Result<Vec<(Vec<bf16>, Vec<bf16>)>, Error>;
+type Case = fn(&Rank, [usize; 3], Option<&Schedule>) -> Checked;
+
+/// Loads a kernel, under a schedule of one's own where one is given.
+macro_rules! load {
+    ($kernel:ident, $rank:expr, $schedule:expr) => {
+        match $schedule {
+            Some(schedule) => kernels::$kernel::load_with($rank, schedule)?,
+            None => kernels::$kernel::load($rank)?,
+        }
+    };
+}
+
+fn ranks(rank: &Rank) -> usize {
+    rank.world_size() as usize
+}
+
+/// The columns that a rank holds.
+fn own_columns(rank: &Rank, cols: usize) -> Range<usize> {
+    rank.own_range(cols)
+}
+
+fn seed(launch: usize, tensor: u64) -> u64 {
+    launch as u64 * 100 + tensor
+}
+
+fn poisoned(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<bf16>, Error> {
+    rank.tensor(rows, cols, &vec![bf16::NAN; rows * cols])
+}
+
+fn all_gather(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(all_gather, rank, schedule);
+    let own = rank.own_range(m);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let whole = Whole::new(seed(launch, 1), m, n);
+            let x = rank.tensor(own.len(), n, &whole.part(own.clone(), 0..n))?;
+            let mut c = poisoned(rank, m, n)?;
+            kernel.launch(&x, &mut c)?;
+            Ok((c.to_vec()?, whole.data))
+        })
+        .collect()
+}
+
+fn reduce_scatter(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(reduce_scatter, rank, schedule);
+    let own = rank.own_range(m);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let of = |rank: usize| Whole::new(seed(launch, rank as u64), m, n);
+            let x = rank.tensor(m, n, &of(rank.index() as usize).data)?;
+            let mut c = poisoned(rank, own.len(), n)?;
+            kernel.launch(&x, &mut c)?;
+            let all: Vec<Whole> = (0..ranks(rank)).map(of).collect();
+            let sum = |(row, col): (usize, usize)| all.iter().map(|x| x.at(row, col)).sum();
+            let elements = own.clone().flat_map(|row| (0..n).map(move |col| (row, col)));
+            Ok((c.to_vec()?, elements.map(|at| bf16::from_f32(sum(at))).collect()))
+        })
+        .collect()
+}
+
+fn rows_to_columns(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(rows_to_columns, rank, schedule);
+    let (own, cols) = (rank.own_range(m), own_columns(rank, n));
+    (0..LAUNCHES)
+        .map(|launch| {
+            let whole = Whole::new(seed(launch, 1), m, n);
+            let x = rank.tensor(own.len(), n, &whole.part(own.clone(), 0..n))?;
+            let mut c = poisoned(rank, m, cols.len())?;
+            kernel.launch(&x, &mut c)?;
+            Ok((c.to_vec()?, whole.part(0..m, cols.clone())))
+        })
+        .collect()
+}
+
+fn columns_to_rows(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(columns_to_rows, rank, schedule);
+    let (own, cols) = (rank.own_range(m), own_columns(rank, n));
+    (0..LAUNCHES)
+        .map(|launch| {
+            let whole = Whole::new(seed(launch, 1), m, n);
+            let x = rank.tensor(m, cols.len(), &whole.part(0..m, cols.clone()))?;
+            let mut c = poisoned(rank, own.len(), n)?;
+            kernel.launch(&x, &mut c)?;
+            Ok((c.to_vec()?, whole.part(own.clone(), 0..n)))
+        })
+        .collect()
+}
+
+fn gemm_a2a(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(gemm_a2a, rank, schedule);
+    let (own, cols) = (rank.own_range(m), own_columns(rank, n));
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = Whole::new(seed(launch, 1), m, k);
+            let b = |rank: usize| Whole::new(seed(launch, 2 + rank as u64), n, k);
+            let x = rank.tensor(own.len(), k, &a.part(own.clone(), 0..k))?;
+            let w = rank.tensor(n, k, &b(rank.index() as usize).data)?;
+            let mut c = poisoned(rank, m, cols.len())?;
+            kernel.launch(&x, &w, &mut c)?;
+            Ok((c.to_vec()?, a.times(b, ranks(rank), true).part(0..m, cols.clone())))
+        })
+        .collect()
+}
+
+fn a2a_gemm(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(a2a_gemm, rank, schedule);
+    let (own, cols) = (rank.own_range(m), own_columns(rank, k));
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = Whole::new(seed(launch, 1), m, k);
+            let b = |rank: usize| Whole::new(seed(launch, 2 + rank as u64), n, k);
+            let x = rank.tensor(m, cols.len(), &a.part(0..m, cols.clone()))?;
+            let w = rank.tensor(n, k, &b(rank.index() as usize).data)?;
+            let mut c = poisoned(rank, own.len(), n)?;
+            kernel.launch(&x, &w, &mut c)?;
+            Ok((c.to_vec()?, a.times(b, ranks(rank), true).part(own.clone(), 0..n)))
+        })
+        .collect()
+}
+
+fn ag_gemm_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(ag_gemm_nn, rank, schedule);
+    let own = rank.own_range(m);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = Whole::new(seed(launch, 1), m, k);
+            let b = Whole::new(seed(launch, 2), k, n);
+            let x = rank.tensor(own.len(), k, &a.part(own.clone(), 0..k))?;
+            let w = rank.tensor(k, n, &b.data)?;
+            let mut c = poisoned(rank, m, n)?;
+            kernel.launch(&x, &w, &mut c)?;
+            Ok((c.to_vec()?, a.times(|_| b.clone(), 1, false).data))
+        })
+        .collect()
+}
+
+const CASES: [(&str, Case, &[Option<Transport>]); 7] = [
+    ("all_gather", all_gather, &[None, Some(Transport::Put)]),
+    ("reduce_scatter", reduce_scatter, &[None]),
+    ("rows_to_columns", rows_to_columns, &[None]),
+    ("columns_to_rows", columns_to_rows, &[None, Some(Transport::Put)]),
+    ("gemm_a2a", gemm_a2a, &[None]),
+    ("a2a_gemm", a2a_gemm, &[None, Some(Transport::Put)]),
+    ("ag_gemm_nn", ag_gemm_nn, &[None]),
+];
+
+/// Runs every case on `world`; says what differs.
+fn are_exact(world: &World, shapes: &[[usize; 3]], on_device: bool) {
+    for (name, case, transports) in CASES {
+        for transport in transports {
+            let schedule = transport.map(|transport| {
+                let tile = if name == "a2a_gemm" { (128, 256) } else { (128, 64) };
+                let stages = if name == "a2a_gemm" { 4 } else { 2 };
+                Schedule::sm_90a().tile(tile.0, tile.1, 64).stages(stages).transport(transport)
+            });
+            // The host runs the first schedule of a kernel.
+            if schedule.is_some() && !on_device {
+                continue;
+            }
+            for &shape in shapes {
+                let found = world.run(|rank| case(rank, shape, schedule.as_ref()));
+                let found = found.unwrap_or_else(|e| panic!("{name} {shape:?}: {e}"));
+                for (rank, launches) in found.into_iter().enumerate() {
+                    for (launch, (found, expected)) in launches.into_iter().enumerate() {
+                        let same = |(a, b): (&bf16, &bf16)| a.to_f32() == b.to_f32();
+                        let wrong = found.iter().zip(&expected).position(|pair| !same(pair));
+                        assert!(
+                            found.len() == expected.len() && wrong.is_none(),
+                            "{name}, {shape:?}, {transport:?}, rank {rank} of {}, launch {launch}: element {wrong:?}",
+                            world.size()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn collectives_are_exact_on_the_host() {
+    for ranks in [1, 2, 3, 5] {
+        are_exact(&World::host(ranks).expect("a world of threads"), &SHAPES[..2], false);
+    }
+}
+
+#[test]
+fn collectives_are_exact_on_virtual_ranks() {
+    for ranks in [1, 2, 4, 8] {
+        let world = match World::virtual_ranks(0, ranks) {
+            Ok(world) => world,
+            Err(error) => return println!("skipped: no CUDA device ({error})"),
+        };
+        are_exact(&world, &SHAPES, true);
+    }
+}
+
+/// Small enough for `compute-sanitizer`.
+#[test]
+fn small_collectives_are_exact_on_two_virtual_ranks() {
+    match World::virtual_ranks(0, 2) {
+        Ok(world) => are_exact(&world, &SHAPES[1..2], true),
+        Err(error) => println!("skipped: no CUDA device ({error})"),
+    }
+}
