@@ -163,7 +163,7 @@ struct Options {
 }
 
 /// Rows of the whole output, columns and reduction.
-const SHAPE: [usize; 3] = [700, 520, 328];
+const SHAPE: [usize; 3] = [290, 136, 200];
 
 fn main() -> ExitCode {
     match run() {

@@ -384,7 +384,7 @@ pub struct Kernel {
     /// The ops of the tile loop, in order; a [`Value`] is the index of the op that yields it.
     pub ops: Arena<Value, OpEntry>,
     /// Workspace, signals and roles of its own.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<Box<Protocol>>,
     /// The function's name token.
     pub span: Span,
 }

@@ -59,7 +59,7 @@ const EACH: u32 = 4;
 /// What the rules of the language do not say of a protocol that was read from text, and whether the
 /// schedule moves bytes as its roles can.
 pub(super) fn check(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
-    let Some(Protocol { parts, .. }) = &kernel.protocol else { return Ok(()) };
+    let Some(Protocol { parts, .. }) = kernel.protocol.as_deref() else { return Ok(()) };
     let mut found = Diagnostics::new();
     let is_role = |op: &Op| {
         let known = matches!(op, Op::Let { .. } | Op::For { .. } | Op::If { .. });

@@ -98,7 +98,7 @@ impl fmt::Display for Kernel {
             None => write::line(f, 0, &head, self.span)?,
         }
         let empty = Protocol::new("");
-        let protocol = self.protocol.as_ref();
+        let protocol = self.protocol.as_deref();
         let mut parts = program::Writer::of(&protocol.unwrap_or(&empty).parts);
         parts.sections(2)?;
         let slices = protocol.and_then(|protocol| protocol.slices.as_ref());
@@ -186,7 +186,8 @@ impl Reader {
         self.parts.cursor.punct("}")?;
         self.parts.cursor.punct("}")?;
         self.parts.cursor.end()?;
-        let protocol = has_protocol.then(|| Protocol { parts: self.parts.program, slices });
+        let protocol =
+            has_protocol.then(|| Box::new(Protocol { parts: self.parts.program, slices }));
         Ok(Kernel { name, params: self.params, tiles_of, loop_span, ops, protocol, span })
     }
 

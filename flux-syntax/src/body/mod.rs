@@ -457,7 +457,7 @@ impl<'a> Reader<'a> {
                 ops: self.ops,
                 protocol: self.protocol.map(|mut protocol| {
                     protocol.parts.name = function.name();
-                    protocol
+                    Box::new(protocol)
                 }),
                 span,
             }),
