@@ -208,9 +208,14 @@ impl<'a> Reader<'a> {
                 return self.refuse(span, "a tile has no conditions", help);
             }
             BinOp::Rem(_) => {
-                let (x, y) = (self.index(&binary.left), self.index(&binary.right));
-                let (Some(x), Some(y)) = (x, y) else { return Bound::Broken };
-                return self.integers(&binary.op, x, y, span);
+                return match (self.expression(&binary.left), self.expression(&binary.right)) {
+                    (Bound::Index(x), Bound::Index(y)) => self.integers(&binary.op, x, y, span),
+                    (Bound::Broken, _) | (_, Bound::Broken) => Bound::Broken,
+                    _ => {
+                        let help = "there are `+`, `-`, `*` and `/`";
+                        self.refuse(span, "tiles have no operator `%`", help)
+                    }
+                };
             }
             _ => {
                 let help = "there are `+`, `-`, `*` and `/`";
