@@ -227,7 +227,8 @@ impl Total {
         let tile = b.schedule.tile;
         // A piece is as wide as copy warps copy at once, and as high as leaves every CTA some.
         let across = (COLS / tile.n).max(1);
-        let beside = b.define("PA", Expr::from(tiles.cols).ceil_div(across));
+        let beside = Expr::from(tiles.cols).ceil_div(across).min(tiles.cols);
+        let beside = b.define("PA", beside);
         let pieces = Expr::from(Sym::M) * beside / (Expr::from(Sym::Ctas) * EACH);
         let height = b.define("PR", pieces.min(MOST_ROWS).max(1i64));
         let high = b.define("PH", Expr::from(tensors.shard).ceil_div(height));
