@@ -6,7 +6,7 @@ program @gemm_ar_bias_residual for sm_90a {
   let %MT = ceil(M / 128)
   let %NT = ceil(N / 176)
   let %T = %MT * %NT
-  let %PA = ceil(%NT / 17)
+  let %PA = min(ceil(%NT / 17), %NT)
   let %PR = max(min(M * %PA / (ctas * 4), 16), 1)
   let %PH = ceil(%S / %PR)
   let %PT = max(world - 1, 1) * %PA
