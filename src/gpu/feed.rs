@@ -190,7 +190,7 @@ impl GpuInstance {
         let waits = |event: &Event<'_>| match &event.action {
             Action::Wait { signal, .. } => match program.signals[*signal].home {
                 Home::Device => true,
-                Home::Host => program.is_raised_within(*signal),
+                Home::Host => program.is_raised_by_copies(*signal),
             },
             _ => false,
         };

@@ -10,6 +10,7 @@
 
 use super::build::{Builder, stmt};
 use super::gather::{parity, wait_free};
+use super::put::{COLS, EACH, MOST_ROWS};
 use super::tensors::Tensors;
 use crate::abi::COPY_WARPS;
 use crate::arena::Handle;
@@ -48,13 +49,6 @@ impl Homes {
         self.tiles.into_iter().chain(again)
     }
 }
-
-/// Columns of a piece that the copy warps of a CTA copy at once, and its rows at most.
-const COLS: u32 = COPY_WARPS * 32 * 4 * 8;
-const MOST_ROWS: u32 = 16;
-
-/// Pieces for each CTA, where there are rows for so many.
-const EACH: u32 = 4;
 
 /// What the rules of the language do not say of a protocol that was read from text, and whether the
 /// schedule moves bytes as its roles can.

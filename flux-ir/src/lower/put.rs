@@ -21,13 +21,13 @@ pub(super) struct Pieces {
 
 /// Columns of a piece: what the copy warps of a CTA have under way at once, 4 vectors of 16 bytes
 /// a lane.
-const COLS: u32 = COPY_WARPS * 32 * 4 * 8;
+pub(super) const COLS: u32 = COPY_WARPS * 32 * 4 * 8;
 
 /// Rows of a piece, at most: a signal costs about what a row does.
-const MOST_ROWS: u32 = 16;
+pub(super) const MOST_ROWS: u32 = 16;
 
 /// Pieces for each CTA, where there are rows for so many.
-const EACH: u32 = 4;
+pub(super) const EACH: u32 = 4;
 
 impl Pieces {
     /// Pieces of chunks of `chunk` rows of `width` columns: as high as leaves every CTA some.

@@ -10,6 +10,7 @@
 use super::build::{Builder, own, stmt};
 use super::gather::parity;
 use super::gemm::{Tile, landed, landed_slot, stores};
+use super::put::{COLS, EACH, MOST_ROWS};
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
@@ -304,13 +305,3 @@ impl Total {
         Agent { name: "bring".into(), engine: Engine::CopyWarps, body, exit: Vec::new() }
     }
 }
-
-/// Columns of a piece, about: what the copy warps of a CTA have under way at once, 4 vectors of 16
-/// bytes a lane.
-const COLS: u32 = COPY_WARPS * 32 * 4 * 8;
-
-/// Rows of a piece, at most.
-const MOST_ROWS: u32 = 16;
-
-/// Pieces for each CTA, where there are rows for so many.
-const EACH: u32 = 4;

@@ -616,14 +616,14 @@ impl Program {
         self.statements().any(|stmt| matches!(stmt.op, Op::Sum { .. }))
     }
 
-    /// Whether an agent runs beside the grid: it is the grid, or a copy engine that waits for what
-    /// agents signal in the same launch, itself (for CTAs) or through the host that feeds it. Other
-    /// copy engines wait for nothing once the host has fed them.
+    /// Whether an agent runs beside the grid: it is the grid, or a copy engine that waits for what is
+    /// signalled in the same launch, itself (by CTAs) or through the host that feeds it (by copy
+    /// engines). Other copy engines wait for nothing once the host has fed them.
     pub fn beside_grid(&self, agent: &Agent) -> bool {
         let waits = |stmt: &Stmt| match &stmt.op {
             Op::Wait { signal, .. } => match self.signals.get(*signal).map(|signal| signal.home) {
                 Some(Home::Device) => true,
-                Some(Home::Host) => self.is_raised_within(*signal),
+                Some(Home::Host) => self.is_raised_by_copies(*signal),
                 None => false,
             },
             _ => false,
@@ -631,10 +631,11 @@ impl Program {
         agent.engine.is_in_kernel() || agent.statements().any(waits)
     }
 
-    /// Whether agents raise an array before they end, so that waits for the launch at hand make sense.
-    pub fn is_raised_within(&self, array: SignalId) -> bool {
+    /// Whether copy engines raise an array: what it says is then of the launch at hand.
+    pub fn is_raised_by_copies(&self, array: SignalId) -> bool {
         let raises = |stmt: &Stmt| matches!(stmt.op, Op::Signal { signal, .. } if signal == array);
-        self.agents.values().any(|agent| Statements::of(&agent.body).any(raises))
+        let copies = self.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
+        copies.flat_map(Agent::statements).any(raises)
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.
