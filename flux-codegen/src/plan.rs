@@ -5,7 +5,8 @@ use crate::nvvm::wgmma::Major;
 use flux_ir::abi::Abi;
 use flux_ir::arena::Handle;
 use flux_ir::program::{
-    Agent, At, Engine, Expr, Op, Product, Program, Range, Statements, Stmt, Transposed, VarId,
+    Agent, At, Engine, Expr, Op, Product, Program, Range, Statements, Stmt, Transposed, ValueOp,
+    VarId,
 };
 use flux_ir::{Consumers, Element, Span, Target};
 
@@ -82,17 +83,20 @@ impl<'p> Plan<'p> {
             ));
         }
         let agent = cta_agent(program)?;
+        let reads_products = program.values.values().any(|of| matches!(of.op, ValueOp::Acc(_)));
+        let multiplies = program.accumulators() > 0 || reads_products;
         let (prologue, looped) =
             split(&agent.body, |op| matches!(op, Op::For { .. } if holds_mainloop(op)))
-                .or_else(|| split(&agent.body, |op| program.accumulators() == 0 && reads_row(op)))
+                .or_else(|| split(&agent.body, |op| !multiplies && reads_row(op)))
                 .ok_or_else(|| {
+                    let (what, within) = match multiplies {
+                        true => ("loop with a mainloop", "one `gemm`"),
+                        false => ("loop over tiles", "a row of the table"),
+                    };
                     Error::unsupported(
                         agent.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span),
-                        format!(
-                            "agent `{}` has no loop over tiles with what is done once a tile directly inside",
-                            agent.name
-                        ),
-                        "write one `for` over the tiles with a row of the table, or one `gemm`, in its body",
+                        format!("agent `{}` has no {what} directly inside", agent.name),
+                        format!("write one `for` over the tiles with {within} in its body"),
                     )
                 })?;
         let (looped, rest) = looped.split_first().expect("a split begins with what was found");

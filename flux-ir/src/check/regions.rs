@@ -169,6 +169,8 @@ impl<'a, 'p> Regions<'a, 'p> {
         let follows = if begins { ends_well(slice.start) } else { slice.start == next };
         let done = reduction.done.saturating_add(slice.len() as u32);
         if slice.is_empty() {
+            // A sum over nothing is whole from the beginning.
+            reduction.whole |= all == 0;
             return Ok(());
         }
         if follows && slice.end <= all && ends_well(slice.end) && done <= all {

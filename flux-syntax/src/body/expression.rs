@@ -223,12 +223,20 @@ impl<'a> Reader<'a> {
                 return self.refuse(span, format!("tiles have no operator `{found}`"), help);
             }
         };
-        let (x, y) = (self.expression(&binary.left), self.expression(&binary.right));
-        if let (Bound::Index(x), Bound::Index(y)) = (&x, &y) {
-            return self.integers(&binary.op, x.clone(), y.clone(), span);
-        }
-        let x = self.as_value(x, position(&*binary.left));
-        let y = self.as_value(y, position(&*binary.right));
+        // Operands are evaluated in their order, ops included that a scalar becomes.
+        let left = match self.expression(&binary.left) {
+            Bound::Index(x) => match self.expression(&binary.right) {
+                Bound::Index(y) => return self.integers(&binary.op, x, y, span),
+                right => {
+                    self.as_value(Bound::Index(x), position(&*binary.left));
+                    self.as_value(right, position(&*binary.right));
+                    return Bound::Broken;
+                }
+            },
+            left => left,
+        };
+        let x = self.as_value(left, position(&*binary.left));
+        let y = self.value(&binary.right);
         match (x, y) {
             (Some(x), Some(y)) => Bound::Value(self.emit(Op::Binary { op, x, y }, span)),
             _ => Bound::Broken,
