@@ -164,10 +164,11 @@ impl<'a, 'p> Regions<'a, 'p> {
     fn slice(&self, slice: &Range<u32>, all: u32, reduction: &mut Reduction) -> Result<(), Fault> {
         let k = self.program.tile.k;
         let ends_well = |end: u32| end == all || end.is_multiple_of(k);
-        let begins = reduction.done == 0;
+        // Behind a whole one another may begin.
+        let before = if reduction.whole { 0 } else { reduction.done };
         let next = if reduction.upto == all { 0 } else { reduction.upto };
-        let follows = if begins { ends_well(slice.start) } else { slice.start == next };
-        let done = reduction.done.saturating_add(slice.len() as u32);
+        let follows = if before == 0 { ends_well(slice.start) } else { slice.start == next };
+        let done = before.saturating_add(slice.len() as u32);
         if slice.is_empty() {
             // A sum over nothing is whole from the beginning.
             reduction.whole |= all == 0;

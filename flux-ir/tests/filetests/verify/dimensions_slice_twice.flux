@@ -31,7 +31,7 @@ program @fill for host {
         let %k1 = max(min(%s * 8 + 8, K), %s / 2 * K)
         wait %filled[%s] >= epoch scope sys @25:9
         fence proxy.async @26:9
-        mainloop %x[%m0..%m1, %k0..%k1] * %b[%n0..%n1, %k0..%k1]^T @27:9 ; error[dimensions]: rank 0, cta 0 of `gemm` reduces columns 0..1 of 1 behind 1 that end at 1, expected slices that follow each other, once around, and end at a multiple of 8 or at 1
+        mainloop %x[%m0..%m1, %k0..%k1] * %b[%n0..%n1, %k0..%k1]^T @27:9 ; error[dimensions]: rank 0, cta 0 of `gemm` reduces columns 0..9 of 9 behind 8 that end at 8, expected slices that follow each other, once around, and end at a multiple of 8 or at 9
       }
       store %c[%m0..%m1, %n0..%n1] <- %e0 @28:7
     }
