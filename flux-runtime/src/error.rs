@@ -329,6 +329,175 @@ pub enum Error {
         /// Its group.
         theirs: Vec<u32>,
     },
+    /// More meetings at once than are kept.
+    #[error("more than {most} meetings are open that some rank has still to come to")]
+    TooManyMeetings {
+        /// How many may be open.
+        most: u64,
+    },
+    /// A rank that another process speaks for.
+    #[error("this process is rank {own}, and cannot act for rank {rank}")]
+    OtherRank {
+        /// The rank of this process.
+        own: u32,
+        /// The rank asked for.
+        rank: u32,
+    },
+    /// More bytes than a rank may give to a meeting of processes.
+    #[error("{bytes} bytes for a meeting, where {most} are allowed")]
+    PayloadTooLarge {
+        /// The bytes given.
+        bytes: u64,
+        /// The bytes allowed.
+        most: u64,
+    },
+    /// The address at which ranks are to meet cannot be listened at.
+    #[error(
+        "cannot listen at {address}, where the ranks are to meet: {reason}. Every job on a machine \
+         needs a port of its own (`MASTER_PORT`)"
+    )]
+    CannotListen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Nobody listens where the ranks are to meet.
+    #[error("no rank 0 at {address} within {limit:?}: {reason}")]
+    NoCoordinator {
+        /// The address.
+        address: String,
+        /// What the system said last.
+        reason: String,
+        /// How long it was tried.
+        limit: Duration,
+    },
+    /// Whoever listens there is no coordinator of ours.
+    #[error("what listens at {address} is something else: the address belongs to another program")]
+    NotCoordinator {
+        /// The address.
+        address: String,
+    },
+    /// The connection to the coordinator has ended.
+    #[error("the coordinator at {address} is gone: {reason}")]
+    CoordinatorLost {
+        /// The address.
+        address: String,
+        /// How it ended.
+        reason: String,
+    },
+    /// This rank and the coordinator do not know the same token.
+    #[error(
+        "this rank's token is not the one that {address} expects: it belongs to another job, or \
+         `FLUX_TOKEN` differs"
+    )]
+    TokenRejected {
+        /// The address.
+        address: String,
+    },
+    /// Another version of the rendezvous.
+    #[error(
+        "this rank speaks version {ours} of the rendezvous, the coordinator {theirs}: all ranks need \
+         the same version of flux"
+    )]
+    OtherVersion {
+        /// This rank's.
+        ours: u32,
+        /// The coordinator's.
+        theirs: u32,
+    },
+    /// Another number of ranks.
+    #[error("this rank was started for a world of {ours}, the coordinator for one of {theirs}")]
+    OtherWorld {
+        /// This rank's.
+        ours: u32,
+        /// The coordinator's.
+        theirs: u32,
+    },
+    /// A second process of the same rank.
+    #[error(
+        "rank {rank} is here already: another job uses the same address, or two processes were \
+         started with the same rank"
+    )]
+    RankTaken {
+        /// The rank.
+        rank: u32,
+    },
+    /// The coordinator refused a call.
+    #[error("the coordinator refused: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// What failed on one rank, told to all.
+    #[error("rank {rank}: {reason}")]
+    OnRank {
+        /// The rank.
+        rank: u32,
+        /// What it said.
+        reason: String,
+    },
+    /// A process that no launcher started.
+    #[error(
+        "no launcher started this process: expected {expected}. `flux launch -n 4 -- PROGRAM` starts \
+         four ranks on this machine"
+    )]
+    NoLauncher {
+        /// The variables looked for.
+        expected: String,
+    },
+    /// A variable of the environment that is missing beside others.
+    #[error("{present} is set and {missing} is not: {hint}")]
+    VariableMissing {
+        /// What is set.
+        present: &'static str,
+        /// What is not.
+        missing: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A variable of the environment with a value that is none.
+    #[error("{name} is `{value}`, expected {expected}")]
+    Variable {
+        /// The variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// Two variables of the environment of which one must be wrong.
+    #[error("{first} is {first_value} and {second} is {second_value}: {reason}")]
+    VariablesContradict {
+        /// A variable.
+        first: &'static str,
+        /// Its value.
+        first_value: String,
+        /// The other one.
+        second: &'static str,
+        /// Its value.
+        second_value: String,
+        /// Why both cannot be.
+        reason: &'static str,
+    },
+    /// Memory that processes share could not be had.
+    #[error("{what} for {bytes} bytes of memory shared between processes: {reason}")]
+    SharedMemory {
+        /// What was tried.
+        what: &'static str,
+        /// The bytes wanted.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// A descriptor could not be had from a peer, or offered to it.
+    #[error("{what} between processes of this machine: {reason}")]
+    Handover {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
     /// Ranks that say different things where all must say the same.
     #[error("ranks {ranks:?} disagree with rank 0 on {what}")]
     RanksDisagree {

@@ -16,6 +16,7 @@
 //! | PTX, functions, launching | [`Module`], [`Function`], [`Launch`], [`TensorMap`] |
 //! | how many CTAs a rank may have | [`SmBudget`], [`Function::require_resident`] |
 //! | ranks finding each other | [`Rendezvous`] |
+//! | a rank that is a process: its number, its peers, memory that all of them map | [`Job`], [`Joined`], [`Coordinator`], [`Segment`] |
 //! | a wait that gave up, as a sentence | [`StallReport`] |
 //! | the live baseline of benches | [`blas`] |
 //! | drawing, comparing and summing numbers on a device | [`numbers`] |
@@ -50,13 +51,17 @@ mod environment;
 mod error;
 mod event;
 mod graph;
+mod handover;
 mod heap;
 mod host;
+mod job;
+mod join;
 mod launch;
 mod memory;
 mod module;
 mod rendezvous;
 mod report;
+mod segment;
 mod stream;
 mod tensor_map;
 
@@ -69,10 +74,14 @@ pub use event::{Event, Timing};
 pub use graph::Graph;
 pub use heap::{HEAP_ALIGNMENT, HeapMemory, Heaps, Layout};
 pub use host::HostBuffer;
+pub use job::{Job, Meet};
+pub use join::{JOIN_LIMIT, Joined, Peer};
 pub use launch::{Launch, PARAMETER_BYTES, Residency};
 pub use memory::{DeviceBuffer, Span};
 pub use module::{Function, Module};
 pub use rendezvous::Rendezvous;
+pub use rendezvous::coordinator::Coordinator;
 pub use report::StallReport;
+pub use segment::Segment;
 pub use stream::Stream;
 pub use tensor_map::{ElementKind, Tensor2d, TensorMap};

@@ -2,7 +2,7 @@
 //! them, or to begin anew when meetings have failed. Whoever gives up takes back that it came, so
 //! a failed assembly leaves nothing that a later one could stumble over.
 
-use super::{Rendezvous, State};
+use super::{Local, State};
 use crate::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(super) enum Purpose {
 }
 
 /// What an assembly made: the meeting place of a group.
-pub(super) type Made = Option<Arc<Rendezvous>>;
+pub(super) type Made = Option<Arc<Local>>;
 
 impl Purpose {
     /// Whether `rank` takes part.
@@ -36,22 +36,13 @@ impl Purpose {
     }
 }
 
-impl Rendezvous {
-    /// A meeting place for `members` alone, where the first of them is rank 0. Each of them calls
-    /// this with the same list; nobody else does, or waits.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NotInGroup`], [`Error::TwiceInGroup`], [`Error::NoSuchRank`] for a list that is none;
-    /// [`Error::GroupsDiffer`] to both where a member wants another group with this rank;
-    /// [`Error::RankRecovers`]; [`Error::RankMissing`] when some member has not come within `limit`;
-    /// [`Error::RankAbandoned`].
-    pub fn group(
+impl Local {
+    pub(crate) fn group(
         &self,
         rank: u32,
         members: &[u32],
         limit: Duration,
-    ) -> Result<Arc<Rendezvous>, Error> {
+    ) -> Result<Arc<Local>, Error> {
         for (index, &member) in members.iter().enumerate() {
             self.require_rank(member)?;
             if members[..index].contains(&member) {
@@ -65,14 +56,7 @@ impl Rendezvous {
         made.ok_or(Error::RankRecovers { rank })
     }
 
-    /// Forgets all rounds of all keys, those of groups included, so that ranks whose meetings failed
-    /// meet again. Every rank calls this; none may be in a meeting.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::RankMissing`] when some rank has not come within `limit`;
-    /// [`Error::RankAbandoned`], [`Error::NoSuchRank`].
-    pub fn recover(&self, rank: u32, limit: Duration) -> Result<(), Error> {
+    pub(crate) fn recover(&self, rank: u32, limit: Duration) -> Result<(), Error> {
         self.assemble(rank, Purpose::Recover, limit).map(|_| ())
     }
 
@@ -148,7 +132,7 @@ impl State {
         }
         let made = match purpose {
             Purpose::Group(members) => {
-                let place = Arc::new(Rendezvous::new(members.len() as u32));
+                let place = Arc::new(Local::new(members.len() as u32));
                 self.groups.retain(|(_, group)| group.strong_count() > 0);
                 self.groups.push((members.clone(), Arc::downgrade(&place)));
                 Some(place)

@@ -1,0 +1,137 @@
+//! Real processes as ranks: this test's own program, started again with a role.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Which role a process has, if it is no test.
+pub(crate) const ROLE: &str = "FLUX_TEST_ROLE";
+
+/// What no test takes; then its processes are killed and it fails.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// Every variable that a launcher might have set for the test itself.
+const LAUNCHERS: [&str; 14] = [
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+    "FLUX_COORDINATOR",
+    "FLUX_TOKEN",
+    "FLUX_BACKEND",
+    "TORCHELASTIC_RUN_ID",
+];
+
+/// One rank's process. It is killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// What it said that nobody had waited for.
+    pub(crate) said: String,
+    /// How long it was waited for.
+    pub(crate) after: Duration,
+}
+
+/// A port that nobody has at this moment.
+pub(crate) fn port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its number").port()
+}
+
+/// Starts a rank in a role, with more variables.
+pub(crate) fn start(
+    role: &str,
+    (rank, world, port): (u32, u32, u16),
+    variables: &[(&str, &str)],
+) -> Process {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    LAUNCHERS.iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command.env(ROLE, role).env("RANK", rank.to_string()).env("WORLD_SIZE", world.to_string());
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command.envs(variables.iter().copied()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a process");
+    let from = BufReader::new(child.stdout.take().expect("its output"));
+    let (into, lines) = channel();
+    thread::spawn(move || {
+        for line in from.lines().map_while(Result::ok) {
+            if into.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    Process { child, lines }
+}
+
+/// Starts ranks `0..world` in one role.
+pub(crate) fn start_all(role: &str, world: u32, port: u16) -> Vec<Process> {
+    (0..world).map(|rank| start(role, (rank, world, port), &[])).collect()
+}
+
+impl Process {
+    /// Waits until the process says `line`.
+    pub(crate) fn wait_for(&self, line: &str) {
+        match self.lines.recv_timeout(LONG) {
+            Ok(said) if said == line => {}
+            other => panic!("expected `{line}`, found {other:?}"),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        let start = Instant::now();
+        let status = loop {
+            match self.child.try_wait().expect("a child") {
+                Some(status) => break status,
+                None if start.elapsed() > LONG => panic!("a process did not end"),
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let after = start.elapsed();
+        let said = self.lines.iter().collect::<Vec<_>>().join("\n");
+        Ended { status, said, after }
+    }
+
+    /// Waits for its end, which has to be a good one.
+    pub(crate) fn succeed(self) {
+        let ended = self.end();
+        assert!(ended.status.success(), "{ended:?}");
+    }
+
+    /// Waits for its end, which has to be an error that says `expected`.
+    pub(crate) fn fail(self, expected: &str) -> Ended {
+        let ended = self.end();
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert!(ended.said.contains(expected), "expected `{expected}`, found {ended:?}");
+        ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
