@@ -22,6 +22,30 @@ pub enum Error {
         /// The number of ranks.
         world: u32,
     },
+    /// Memory that was given for a workspace and is too small.
+    #[error("rank {rank} needs {expected} words of memory, {found} are given")]
+    TooFewWords {
+        /// The rank.
+        rank: u32,
+        /// The words that it needs.
+        expected: u64,
+        /// The words that it has.
+        found: u64,
+    },
+    /// A rank whose launch failed, on a workspace of its own over the same memory.
+    #[error("rank {rank} failed; its own error says why")]
+    PeerFailed {
+        /// The rank.
+        rank: u32,
+    },
+    /// A rank that will do nothing more.
+    #[error("rank {rank} is gone: {reason}")]
+    PeerLost {
+        /// The rank.
+        rank: u32,
+        /// What is known of it.
+        reason: String,
+    },
     /// The tile order gave no table.
     #[error(transparent)]
     Order(#[from] OrderError),

@@ -230,7 +230,7 @@ impl<'r, 'a> Run<'r, 'a> {
         // what was its own rank's.
         let mut first = lock(&self.error);
         if first.is_none() {
-            self.workspace.fail(&error);
+            self.workspace.fail(self.view.rank, &error);
             *first = Some(error);
         }
         self.failed.store(true, Ordering::Release);

@@ -23,6 +23,7 @@ pub mod adversary;
 mod epilogue;
 mod error;
 pub mod explore;
+mod given;
 mod launch;
 mod memory;
 pub mod mutants;
@@ -37,6 +38,7 @@ mod worker;
 mod workspace;
 
 pub use error::Error;
+pub use given::Parts;
 pub use launch::launch_rank;
 pub use memory::RankArgs;
 pub use product::baseline_product;

@@ -1,9 +1,10 @@
 //! Everything one rank can reach during a launch: its tensors, its workspace and its peers'.
 
 use crate::error::{Error, Fault};
+use crate::given::Words;
 use crate::sheet::{Held, Sheet};
 use crate::tensor::{Input, Output, Values};
-use crate::workspace::{Workspace, band};
+use crate::workspace::{Place, Workspace, band};
 use flux_ir::Element;
 use flux_ir::arena::Handle;
 use flux_ir::eval::Region;
@@ -37,6 +38,7 @@ enum Store<'m, 'a> {
     Input(Input<'a>),
     Output(&'m Sheet<Output<'a>>),
     Symmetric(&'m Sheet<Values>),
+    Given(Words<'m>),
 }
 
 /// A region that was found to lie inside its buffer.
@@ -163,7 +165,12 @@ impl<'a> Memory<'a> {
         };
         let index = buffer.index();
         let store = match declared.kind {
-            BufferKind::Symmetric => self.workspace.sheet(*on, *buffer).map(Store::Symmetric),
+            BufferKind::Symmetric => {
+                self.workspace.symmetric(*on, *buffer).map(|place| match place {
+                    Place::Sheet(sheet) => Store::Symmetric(sheet),
+                    Place::Words(words) => Store::Given(words),
+                })
+            }
             BufferKind::Input | BufferKind::Exposed | BufferKind::Output if *on != self.rank => {
                 None
             }
@@ -256,6 +263,10 @@ impl<'a> Memory<'a> {
             Store::Input(input) => each(input.slice(place.at(row, &cols))),
             Store::Output(sheet) => sheet.read(row, cols, each),
             Store::Symmetric(sheet) => sheet.read(row, cols, each),
+            Store::Given(words) => {
+                words.load(row, cols, rest);
+                Ok(())
+            }
         };
         read.map_err(|held| self.held(place, held))
     }
@@ -268,6 +279,10 @@ impl<'a> Memory<'a> {
         from: &[f32],
     ) -> Result<(), Fault> {
         let row = place.rows.start + row;
+        if let Store::Given(words) = place.store {
+            words.store(row, place.cols.clone(), from);
+            return Ok(());
+        }
         let mut rest = from;
         self.write(place, row, place.cols.clone(), |part| {
             let (here, behind) = rest.split_at(part.len());
@@ -291,6 +306,8 @@ impl<'a> Memory<'a> {
             }
             Store::Output(sheet) => sheet.write(row, cols, each),
             Store::Symmetric(sheet) => sheet.write(row, cols, each),
+            // Written as numbers, one by one: `store`.
+            Store::Given(_) => Ok(()),
         };
         written.map_err(|held| self.held(place, held))
     }
@@ -305,6 +322,9 @@ impl<'a> Memory<'a> {
                  {to_cols} of {}",
                 from.element, to.element
             )));
+        }
+        if from.is_given() || to.is_given() {
+            return self.copy_numbers(&from, &to);
         }
         for row in 0..from.rows.len() {
             let (source, target) = (from.rows.start + row, to.rows.start + row);
@@ -327,9 +347,21 @@ impl<'a> Memory<'a> {
                 Store::Input(input) => each(input.slice(from.at(source, &from.cols))),
                 Store::Output(sheet) => sheet.read(source, from.cols.clone(), each),
                 Store::Symmetric(sheet) => sheet.read(source, from.cols.clone(), each),
+                Store::Given(_) => Ok(()),
             };
             inner?;
             read.map_err(|held| self.held(&from, held))?;
+        }
+        Ok(())
+    }
+
+    /// Copies as f32, which all element types are exactly.
+    fn copy_numbers(&self, from: &Located<'_, '_>, to: &Located<'_, '_>) -> Result<(), Fault> {
+        let (rows, cols) = from.extent();
+        let mut values = vec![0.0; cols];
+        for row in 0..rows {
+            self.load(from, row, 0..cols, &mut values)?;
+            self.store(to, row, &values)?;
         }
         Ok(())
     }
@@ -346,6 +378,11 @@ impl<'a> Located<'_, 'a> {
         matches!(self.store, Store::Input(_))
     }
 
+    /// Whether it lies in memory that the workspace was given.
+    fn is_given(&self) -> bool {
+        matches!(self.store, Store::Given(_))
+    }
+
     /// The elements in place, from the region's first on, where they are f32 that nobody writes,
     /// and the elements from one row to the next.
     pub(crate) fn in_place(&self) -> Option<(&'a [f32], usize)> {
@@ -354,7 +391,7 @@ impl<'a> Located<'_, 'a> {
                 let start = self.rows.start * self.pitch + self.cols.start;
                 Some((all.get(start..)?, self.pitch))
             }
-            Store::Input(_) | Store::Output(_) | Store::Symmetric(_) => None,
+            Store::Input(_) | Store::Output(_) | Store::Symmetric(_) | Store::Given(_) => None,
         }
     }
 

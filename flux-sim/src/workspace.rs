@@ -1,6 +1,7 @@
 //! What the ranks share: symmetric buffers, signals, and how far each rank has come.
 
 use crate::error::Error;
+use crate::given::{self, Given, Parts, Words};
 use crate::sheet::{CELL_OVERHEAD, Sheet};
 use crate::tensor::Values;
 use crate::totals::Totals;
@@ -10,7 +11,7 @@ use flux_ir::eval::{Extent, Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Expr, Op, Program, Range, SignalId};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes a workspace may take unless another limit is given: 8 GiB.
 pub const DEFAULT_LIMIT_BYTES: u64 = 8 << 30;
@@ -23,11 +24,13 @@ pub struct Workspace {
     program: Program,
     launch: Launch,
     ranks: Vec<RankMemory>,
+    /// Where buffers and signals are, if not in `ranks`.
+    given: Option<Given>,
     failed: AtomicBool,
     first_failure: Mutex<Option<Error>>,
 }
 
-/// One rank's part.
+/// One rank's part. Where memory is given, it has neither buffers nor signals.
 struct RankMemory {
     extents: Vec<BufferExtent>,
     symmetric: Vec<Option<Sheet<Values>>>,
@@ -40,6 +43,13 @@ struct RankMemory {
 struct Progress {
     completed: u32,
     running: bool,
+}
+
+/// Where a symmetric buffer is.
+#[derive(Debug)]
+pub(crate) enum Place<'w> {
+    Sheet(&'w Sheet<Values>),
+    Words(Words<'w>),
 }
 
 /// A buffer's extents on one rank, and the row its memory begins with.
@@ -78,13 +88,49 @@ impl Workspace {
         let ranks = (0..launch.world)
             .map(|rank| Ok(RankMemory::new(&RankView::new(program, launch, rank)?)))
             .collect::<Result<_, Error>>()?;
-        Ok(Workspace {
-            program: program.clone(),
-            launch,
-            ranks,
-            failed: AtomicBool::new(false),
-            first_failure: Mutex::new(None),
-        })
+        Ok(Workspace::of(program, launch, ranks, None))
+    }
+
+    /// The workspace of `verified` for `launch` in memory that is given: words which others may have
+    /// mapped as well, and launch their ranks on, each with a workspace of its own over the same
+    /// words. What each rank has completed is known only to the workspace that launches it.
+    ///
+    /// # Errors
+    /// [`Error::TooFewWords`], [`Error::NoCtas`], or a tile order that is no permutation.
+    pub fn over(verified: &Verified, launch: Launch, parts: Arc<dyn Parts>) -> Result<Self, Error> {
+        if launch.ctas == 0 {
+            return Err(Error::NoCtas);
+        }
+        let program = verified.program();
+        let views = (0..launch.world)
+            .map(|rank| {
+                let view = RankView::new(program, launch, rank)?;
+                let extents = extents(&view);
+                Ok((view, extents))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let given = Given::new(parts, &views)?;
+        let ranks = views.into_iter().map(|(_, extents)| RankMemory::elsewhere(extents)).collect();
+        Ok(Workspace::of(program, launch, ranks, Some(given)))
+    }
+
+    /// The 32-bit words of memory that `rank` needs where it is given ([`Workspace::over`]).
+    ///
+    /// # Errors
+    /// A tile order that is no permutation.
+    pub fn words(verified: &Verified, launch: Launch, rank: u32) -> Result<u64, Error> {
+        let view = RankView::new(verified.program(), launch, rank)?;
+        Ok(given::words(&view, &extents(&view)))
+    }
+
+    fn of(
+        program: &Program,
+        launch: Launch,
+        ranks: Vec<RankMemory>,
+        given: Option<Given>,
+    ) -> Workspace {
+        let (program, failed) = (program.clone(), AtomicBool::new(false));
+        Workspace { program, launch, ranks, given, failed, first_failure: Mutex::new(None) }
     }
 
     /// Bytes that a workspace takes, of all ranks together. Allocates nothing of that size.
@@ -182,34 +228,63 @@ impl Workspace {
     /// [`Error::Running`] where a rank has not left its launch.
     pub fn restart(&self, launches: u32) -> Result<(), Error> {
         let totals = Totals::after(&self.program, self.launch, launches)?;
-        let ranks = (0..).zip(&self.ranks);
-        for (rank, memory) in ranks.clone() {
-            let progress = lock(&memory.progress);
-            if progress.running {
-                return Err(Error::Running { rank, epoch: progress.completed.wrapping_add(1) });
+        let ranks = 0..self.launch.world;
+        ranks.clone().try_for_each(|rank| self.require_rest(rank))?;
+        ranks.for_each(|rank| self.restart_at(rank, &totals, launches));
+        self.forgive();
+        Ok(())
+    }
+
+    /// As [`Workspace::restart`], for the part of one rank, where memory is given and each rank's is
+    /// restarted by who launches it. No rank of them all is in a launch.
+    ///
+    /// # Errors
+    /// [`Error::Running`] where the rank has not left its launch; [`Error::NoSuchRank`].
+    pub fn restart_rank(&self, rank: u32, launches: u32) -> Result<(), Error> {
+        let totals = Totals::after(&self.program, self.launch, launches)?;
+        self.require_rest(rank)?;
+        self.restart_at(rank, &totals, launches);
+        self.forgive();
+        Ok(())
+    }
+
+    fn require_rest(&self, rank: u32) -> Result<(), Error> {
+        let progress = lock(&self.rank(rank)?.progress);
+        if progress.running {
+            return Err(Error::Running { rank, epoch: progress.completed.wrapping_add(1) });
+        }
+        Ok(())
+    }
+
+    fn restart_at(&self, rank: u32, totals: &Totals, launches: u32) {
+        let Ok(memory) = self.rank(rank) else { return };
+        match &self.given {
+            Some(given) => given.zero(rank),
+            None => memory.symmetric.iter().flatten().for_each(Sheet::zero),
+        }
+        for id in self.program.signals.handles() {
+            for (word, value) in self.signals(rank, id).iter().zip(totals.of(rank, id.index())) {
+                word.store(*value, Ordering::Release);
             }
         }
-        for (rank, memory) in ranks {
-            memory.symmetric.iter().flatten().for_each(Sheet::zero);
-            for (index, array) in memory.signals.iter().enumerate() {
-                for (word, value) in array.iter().zip(totals.of(rank, index)) {
-                    word.store(*value, Ordering::Release);
-                }
-            }
-            lock(&memory.progress).completed = launches;
-        }
+        lock(&memory.progress).completed = launches;
+    }
+
+    fn forgive(&self) {
         *lock(&self.first_failure) = None;
         self.failed.store(false, Ordering::Release);
-        Ok(())
     }
 
     /// What every signal is at.
     pub fn totals(&self) -> Totals {
-        let words =
-            |array: &[AtomicU32]| array.iter().map(|word| word.load(Ordering::Acquire)).collect();
-        let arrays =
-            |memory: &RankMemory| memory.signals.iter().map(|array| words(array)).collect();
-        Totals::of_words(self.ranks.iter().map(arrays).collect())
+        let words = |array: &[AtomicU32]| -> Vec<u32> {
+            array.iter().map(|word| word.load(Ordering::Acquire)).collect()
+        };
+        let arrays = |rank| {
+            let signals = self.program.signals.handles();
+            signals.map(|id| words(self.signals(rank, id))).collect()
+        };
+        Totals::of_words((0..self.launch.world).map(arrays).collect())
     }
 
     /// Notes that `rank` has left a launch that failed.
@@ -219,20 +294,24 @@ impl Workspace {
         }
     }
 
-    /// Marks the workspace as lost; the first failure is the one that is told.
-    pub(crate) fn fail(&self, error: &Error) {
+    /// Marks the workspace as lost, by a failure of `rank`; the first is the one that is told.
+    pub(crate) fn fail(&self, rank: u32, error: &Error) {
         lock(&self.first_failure).get_or_insert_with(|| error.clone());
         self.failed.store(true, Ordering::Release);
+        if let Some(given) = &self.given {
+            given.fail(rank);
+        }
     }
 
     /// Whether some launch has failed.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.failed.load(Ordering::Acquire) || self.given.as_ref().is_some_and(Given::has_failed)
     }
 
     /// The first failure.
     pub(crate) fn failure(&self) -> Option<Error> {
-        lock(&self.first_failure).clone()
+        let own = lock(&self.first_failure).clone();
+        own.or_else(|| self.given.as_ref()?.failure())
     }
 
     pub(crate) fn program(&self) -> &Program {
@@ -250,30 +329,50 @@ impl Workspace {
     }
 
     /// A symmetric buffer on `rank`.
-    pub(crate) fn sheet(&self, rank: u32, buffer: BufferId) -> Option<&Sheet<Values>> {
-        self.ranks.get(rank as usize)?.symmetric.get(buffer.index())?.as_ref()
+    pub(crate) fn symmetric(&self, rank: u32, buffer: BufferId) -> Option<Place<'_>> {
+        match &self.given {
+            Some(given) => given.buffer(rank, buffer).map(Place::Words),
+            None => {
+                let buffers = &self.ranks.get(rank as usize)?.symmetric;
+                buffers.get(buffer.index())?.as_ref().map(Place::Sheet)
+            }
+        }
     }
 
     /// A signal on `rank`.
     pub(crate) fn signal(&self, rank: u32, signal: SignalId, slot: u32) -> Option<&AtomicU32> {
-        self.ranks.get(rank as usize)?.signals.get(signal.index())?.get(slot as usize)
+        self.signals(rank, signal).get(slot as usize)
     }
+
+    /// The words of an array of signals on `rank`; none of what there is not.
+    fn signals(&self, rank: u32, signal: SignalId) -> &[AtomicU32] {
+        let array = match &self.given {
+            Some(given) => given.signals(rank, signal),
+            None => {
+                let memory = self.ranks.get(rank as usize);
+                memory.and_then(|memory| memory.signals.get(signal.index())).map(|array| &**array)
+            }
+        };
+        array.unwrap_or(&[])
+    }
+}
+
+/// The extents of all buffers on a rank.
+fn extents(view: &RankView<'_>) -> Vec<BufferExtent> {
+    let extent = |id| {
+        let Extent { planes, rows, cols } = view.extent(id);
+        let first_row = view.first_row(id, view.rank);
+        let first_col = view.first_col(id, view.rank);
+        let [planes, rows, cols] = [planes, rows, cols].map(|extent| extent as usize);
+        BufferExtent { planes, rows, cols, first_row, first_col }
+    };
+    view.program.buffers.handles().map(extent).collect()
 }
 
 impl RankMemory {
     fn new(view: &RankView<'_>) -> Self {
         let program = view.program;
-        let extents: Vec<_> = program
-            .buffers
-            .handles()
-            .map(|id| {
-                let Extent { planes, rows, cols } = view.extent(id);
-                let first_row = view.first_row(id, view.rank);
-                let first_col = view.first_col(id, view.rank);
-                let [planes, rows, cols] = [planes, rows, cols].map(|extent| extent as usize);
-                BufferExtent { planes, rows, cols, first_row, first_col }
-            })
-            .collect();
+        let extents = extents(view);
         let symmetric = program
             .buffers
             .iter()
@@ -290,6 +389,11 @@ impl RankMemory {
             .handles()
             .map(|id| (0..view.signal_len(id)).map(|_| AtomicU32::new(0)).collect())
             .collect();
+        RankMemory { extents, symmetric, signals, progress: Mutex::default() }
+    }
+
+    fn elsewhere(extents: Vec<BufferExtent>) -> Self {
+        let (symmetric, signals) = (Vec::new(), Vec::new());
         RankMemory { extents, symmetric, signals, progress: Mutex::default() }
     }
 }

@@ -5,6 +5,7 @@ mod common;
 
 use super::*;
 use crate::tensor::Input;
+use crate::workspace::Place;
 use common::{Case, Form, Tensors, problem};
 use flux_ir::program::{Program, SignalId};
 use flux_ir::{Element, Schedule, Shape};
@@ -42,8 +43,8 @@ fn a_stalled_rank_gives_no_credit() {
 fn a_row_in_use_by_another_actor_is_a_race() {
     let (case, mut tensors) = case(Form::Gather, 1);
     let buffers = &case.verified.program().buffers;
-    let all = buffers.handles().find_map(|id| case.workspace.sheet(0, id));
-    let all = all.expect("a gathered operand has a workspace buffer");
+    let all = buffers.handles().find_map(|id| case.workspace.symmetric(0, id));
+    let Some(Place::Sheet(all)) = all else { panic!("a gathered operand has a workspace buffer") };
     let mut launched = Ok(());
     // The first launch writes the second plane: rows 20 to 39 in memory.
     let reader = |_: Input<'_>| {
