@@ -1,4 +1,4 @@
-//! What the shipped kernels become, word for word: Kernel IR, Program and PTX.
+//! What the shipped kernels become, word for word: Kernel IR, Program and PTX, and what is predicted of some.
 //!
 //! `FLUX_BLESS=1 cargo test -p flux-cli --test golden` rewrites the files; read the diff before you commit it.
 //! Positions are left out, so that an edit elsewhere in a source file changes nothing here.
@@ -9,6 +9,7 @@ use flux_ir::lower::lower;
 use flux_ir::{Kernel, Span};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The kernel without positions.
 fn without_positions(definition: &Definition) -> Kernel {
@@ -58,6 +59,23 @@ fn shipped_kernels_become_what_they_became() {
         let verified = verify(program).expect("a shipped kernel passes the checker");
         let image = flux_codegen::compile(&verified).expect("a shipped kernel compiles");
         compare(definition.name, "kernel.ptx", &image.ptx, &mut differences);
+    }
+    let help = "read what changed; `make bless` rewrites the golden files";
+    assert!(differences.is_empty(), "{}\n{help}", differences.join("\n"));
+}
+
+/// What `flux sim` says of exchanges and of sums over gathered rows.
+#[test]
+fn predictions_are_what_they_were() {
+    let mut differences = Vec::new();
+    for kernel in ["gemm_a2a", "a2a_gemm", "rows_to_columns", "columns_to_rows", "gemm_ag_tn"] {
+        let launch = "--machine h200-nvlink --m 4096 --n 4096 --k 4096 --world 4";
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flux"));
+        command.args(["sim", kernel]).args(launch.split(' '));
+        let output = command.output().expect("the command starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{kernel}: {}", String::from_utf8_lossy(&output.stderr));
+        compare(kernel, "sim.txt", &said, &mut differences);
     }
     let help = "read what changed; `make bless` rewrites the golden files";
     assert!(differences.is_empty(), "{}\n{help}", differences.join("\n"));

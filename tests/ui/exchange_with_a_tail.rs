@@ -1,0 +1,12 @@
+use flux::prelude::*;
+
+#[flux::kernel]
+#[schedule(sm_90a, tail = (128, 4))]
+fn kernel(a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>) {
+    for tile in c.tiles() {
+        let a = a.wait(tile.rows());
+        c.store(tile, gemm(a, b.t(), tile));
+    }
+}
+
+fn main() {}
