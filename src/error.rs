@@ -75,7 +75,7 @@ pub enum Error {
     },
     /// A shard of the wrong size.
     #[error(
-        "rank {rank} of {world} owns {expected} of {m} rows of `{param}`, found a tensor of {found}"
+        "rank {rank} of {world} owns {expected} of {rows} rows of `{param}`, found a tensor of {found}"
     )]
     ShardRows {
         /// The user's parameter.
@@ -85,7 +85,7 @@ pub enum Error {
         /// The number of ranks.
         world: u32,
         /// Rows over all ranks.
-        m: u32,
+        rows: u32,
         /// Rows this rank owns.
         expected: u32,
         /// Rows it passed.

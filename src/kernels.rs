@@ -324,6 +324,36 @@ mod shipped {
         }
     }
 
+    /// `C = Aᵀ · all_gather(B)`: the gradient of weights, where the input was gathered ahead of the
+    /// product. What is summed over is the rows of every rank.
+    ///
+    /// Shapes: `a: [k, m]`, `b: [k/world, n]` (a row shard), `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, transport = put)]
+    pub fn gemm_ag_tn(a: &Global<bf16>, b: &Gathered<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            let b = b.wait(tile.reduction());
+            c.store(tile, gemm(a.t(), b, tile));
+        }
+    }
+
+    /// `C = all_gather(A)ᵀ · B`: the gradient of weights, where the product was scattered behind it.
+    /// What is summed over is the rows of every rank.
+    ///
+    /// Shapes: `a: [k/world, m]` (a row shard), `b: [k, n]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, transport = put)]
+    pub fn ag_gemm_tn(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.reduction());
+            c.store(tile, gemm(a.t(), b, tile));
+        }
+    }
+
     /// `C = reduce_scatter(X)`: each rank keeps its rows of the sum over ranks.
     ///
     /// Shapes: `x: [m, n]`, `c: [m/world, n]` (a row shard).
@@ -388,15 +418,16 @@ mod shipped {
 }
 
 pub use shipped::{
-    a2a_gemm, ag_gemm, ag_gemm_bias_gelu, ag_gemm_nn, ag_gemm_swiglu, all_gather, all_reduce,
-    columns_to_rows, gemm_a2a, gemm_ar, gemm_ar_bias_residual, gemm_bf16, gemm_f16, gemm_nn_bf16,
-    gemm_rs, gemm_rs_bias_residual, gemm_rs_nn, gemm_tn_bf16, reduce_scatter, rows_to_columns,
+    a2a_gemm, ag_gemm, ag_gemm_bias_gelu, ag_gemm_nn, ag_gemm_swiglu, ag_gemm_tn, all_gather,
+    all_reduce, columns_to_rows, gemm_a2a, gemm_ag_tn, gemm_ar, gemm_ar_bias_residual, gemm_bf16,
+    gemm_f16, gemm_nn_bf16, gemm_rs, gemm_rs_bias_residual, gemm_rs_nn, gemm_tn_bf16,
+    reduce_scatter, rows_to_columns,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 20] {
+pub fn all() -> [&'static Definition; 22] {
     [
         gemm_bf16::definition(),
         gemm_f16::definition(),
@@ -418,5 +449,7 @@ pub fn all() -> [&'static Definition; 20] {
         columns_to_rows::definition(),
         gemm_rs_nn::definition(),
         ag_gemm_nn::definition(),
+        gemm_ag_tn::definition(),
+        ag_gemm_tn::definition(),
     ]
 }

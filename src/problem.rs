@@ -32,18 +32,19 @@ pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result
     }
     let m = match found.dims[0] {
         Some(seen) => seen.value,
-        None => sharded_rows(kernel, usage, ranks),
+        None => sharded_rows(kernel, usage, ranks, Dim::M),
     };
     let exchanged = |dim| exchanged_columns(kernel, usage, ranks, dim);
     let n = found.dims[1].map_or_else(|| exchanged(Dim::N), |seen| seen.value);
     // Without a product nothing is summed over: one step that nobody takes.
     let k = if usage.multiplies() {
-        found.dims[2].map_or_else(|| exchanged(Dim::K), |seen| seen.value)
+        let parts = || sharded_rows(kernel, usage, ranks, Dim::K).max(exchanged(Dim::K));
+        found.dims[2].map_or_else(parts, |seen| seen.value)
     } else {
         1
     };
     let shape = Shape { m: fit("m", m)?, n: fit("n", n)?, k: fit("k", k)? };
-    check_shards(kernel, usage, ranks, shape.m)?;
+    check_shards(kernel, usage, ranks, shape)?;
     check_columns(kernel, usage, ranks, shape)?;
     Ok(shape)
 }
@@ -96,7 +97,7 @@ impl Found<'_> {
                 }
             }
             (row_dim, col_dim) => {
-                if row_dim != Dim::M || !distribution.is_sharded() {
+                if !(distribution.is_sharded() && matches!(row_dim, Dim::M | Dim::K)) {
                     self.unify(row_dim, Seen { value: rows, param, rank })?;
                 }
                 if distribution != Distribution::Exchanged {
@@ -140,9 +141,11 @@ fn part_rows(usage: &Usage, param: ParamId, extents: &Extents) -> u64 {
     }
 }
 
-/// M where every tensor that has it is sharded: the sum of the parts of the first one.
-fn sharded_rows(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> u64 {
-    let sharded = kernel.params.handles().find(|&param| is_shard(kernel, usage, param));
+/// A dimension of rows where every tensor that has it is sharded: the sum of the parts of the first
+/// one.
+fn sharded_rows(kernel: &Kernel, usage: &Usage, ranks: &[Extents], dim: Dim) -> u64 {
+    let mut shards = shards(kernel, usage).filter(|(_, of)| *of == dim);
+    let sharded = shards.next().map(|(param, _)| param);
     sharded.map_or(0, |param| ranks.iter().map(|extents| part_rows(usage, param, extents)).sum())
 }
 
@@ -162,12 +165,16 @@ pub(crate) fn among_passive(
         }
     }
     let all = || vec![own.clone(); world as usize];
-    let m = found.dims[0].map_or_else(|| sharded_rows(kernel, usage, &all()), |seen| seen.value);
-    let m = u32::try_from(m).unwrap_or(u32::MAX);
+    let extent = |seen: Option<Seen>, dim| {
+        let parts = || sharded_rows(kernel, usage, &all(), dim);
+        u32::try_from(seen.map_or_else(parts, |seen| seen.value)).unwrap_or(u32::MAX)
+    };
+    let (m, k) = (extent(found.dims[0], Dim::M), extent(found.dims[2], Dim::K));
     let mut ranks = all();
-    for param in kernel.params.handles().filter(|&param| is_shard(kernel, usage, param)) {
+    for (param, dim) in shards(kernel, usage) {
+        let whole = if dim == Dim::K { k } else { m };
         for (rank, extents) in ranks.iter_mut().enumerate().skip(1) {
-            let rows = own_rows(m, Ranks { rank: rank as u32, world });
+            let rows = own_rows(whole, Ranks { rank: rank as u32, world });
             extents[param.index()] = match usage.dims(param) {
                 Some(dims) if dims.cols == Dim::One => [rows, 1],
                 Some(_) | None => [rows, own[param.index()][1]],
@@ -177,21 +184,33 @@ pub(crate) fn among_passive(
     ranks
 }
 
-fn is_shard(kernel: &Kernel, usage: &Usage, param: ParamId) -> bool {
-    let sharded = kernel.tensor(param).is_some_and(|(d, ..): (Distribution, _, _)| d.is_sharded());
-    sharded && usage.dims(param).is_some_and(|dims| dims.rows == Dim::M)
+/// The parameters that are sharded by rows, and what their rows are: those of the output, or what is
+/// summed over.
+fn shards(kernel: &Kernel, usage: &Usage) -> impl Iterator<Item = (ParamId, Dim)> {
+    kernel.params.handles().filter_map(|param| {
+        let (distribution, ..) = kernel.tensor(param)?;
+        let rows = usage.dims(param)?.rows;
+        let cut = distribution.is_sharded() && matches!(rows, Dim::M | Dim::K);
+        cut.then_some((param, rows))
+    })
 }
 
-fn check_shards(kernel: &Kernel, usage: &Usage, ranks: &[Extents], m: u32) -> Result<(), Error> {
+fn check_shards(
+    kernel: &Kernel,
+    usage: &Usage,
+    ranks: &[Extents],
+    shape: Shape,
+) -> Result<(), Error> {
     let world = ranks.len() as u32;
-    for param in kernel.params.handles().filter(|&param| is_shard(kernel, usage, param)) {
+    for (param, dim) in shards(kernel, usage) {
+        let rows = if dim == Dim::K { shape.k } else { shape.m };
         for (rank, extents) in ranks.iter().enumerate() {
-            let expected = own_rows(m, Ranks { rank: rank as u32, world });
+            let expected = own_rows(rows, Ranks { rank: rank as u32, world });
             let found = part_rows(usage, param, extents);
             if u64::from(expected) != found {
                 let param = kernel.params[param].name.clone();
                 let rank = rank as u32;
-                return Err(Error::ShardRows { param, rank, world, m, expected, found });
+                return Err(Error::ShardRows { param, rank, world, rows, expected, found });
             }
         }
     }
@@ -289,6 +308,12 @@ mod tests {
         assert_eq!(shape, Shape { m: 2, n: 16, k: 8 });
         let rows: Vec<u32> = ranks.iter().map(|extents| extents[3][0]).collect();
         assert_eq!(rows, [1, 1, 0, 0], "fewer rows than ranks");
+        // What is summed over is sharded, in one operand.
+        let gradient = crate::kernels::gemm_ag_tn::definition();
+        let (ranks, shape) = world(gradient, vec![[10, 8], [3, 16], [8, 16]], 4);
+        assert_eq!(shape, Shape { m: 8, n: 16, k: 10 });
+        let rows: Vec<u32> = ranks.iter().map(|extents| extents[1][0]).collect();
+        assert_eq!(rows, [3, 3, 3, 1]);
     }
 
     #[test]

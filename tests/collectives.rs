@@ -41,6 +41,12 @@ impl Whole {
         rows.flat_map(row).copied().collect()
     }
 
+    fn t(&self) -> Whole {
+        let element = |i: usize| self.data[i % self.rows * self.cols + i / self.rows];
+        let data = (0..self.data.len()).map(element).collect();
+        Whole { rows: self.cols, cols: self.rows, data }
+    }
+
     /// `self · bᵀ` or `self · b`, each element once: integers below 2⁸ are exact in bf16, and larger
     /// ones are rounded alike by everyone.
     fn times(&self, b: impl Fn(usize) -> Whole, ranks: usize, transposed: bool) -> Whole {
@@ -199,7 +205,60 @@ fn ag_gemm_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
         .collect()
 }
 
-const CASES: [(&str, Case, &[Option<Transport>]); 7] = [
+fn gemm_rs_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(gemm_rs_nn, rank, schedule);
+    let own = rank.own_range(m);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = |rank: usize| Whole::new(seed(launch, 2 * rank as u64), m, k);
+            let b = |rank: usize| Whole::new(seed(launch, 2 * rank as u64 + 1), k, n);
+            let index = rank.index() as usize;
+            let x = rank.tensor(m, k, &a(index).data)?;
+            let w = rank.tensor(k, n, &b(index).data)?;
+            let mut c = poisoned(rank, own.len(), n)?;
+            kernel.launch(&x, &w, &mut c)?;
+            let products: Vec<Whole> =
+                (0..ranks(rank)).map(|rank| a(rank).times(|_| b(rank), 1, false)).collect();
+            let sum = |at: usize| products.iter().map(|x| x.data[at].to_f32()).sum::<f32>();
+            let all = own.start * n..own.end * n;
+            Ok((c.to_vec()?, all.map(|at| bf16::from_f32(sum(at))).collect()))
+        })
+        .collect()
+}
+
+fn gemm_ag_tn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(gemm_ag_tn, rank, schedule);
+    let own = rank.own_range(k);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = Whole::new(seed(launch, 2 + u64::from(rank.index())), k, m);
+            let b = Whole::new(seed(launch, 1), k, n);
+            let x = rank.tensor(k, m, &a.data)?;
+            let w = rank.tensor(own.len(), n, &b.part(own.clone(), 0..n))?;
+            let mut c = poisoned(rank, m, n)?;
+            kernel.launch(&x, &w, &mut c)?;
+            Ok((c.to_vec()?, a.t().times(|_| b.clone(), 1, false).data))
+        })
+        .collect()
+}
+
+fn ag_gemm_tn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(ag_gemm_tn, rank, schedule);
+    let own = rank.own_range(k);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = Whole::new(seed(launch, 1), k, m);
+            let b = Whole::new(seed(launch, 2 + u64::from(rank.index())), k, n);
+            let x = rank.tensor(own.len(), m, &a.part(own.clone(), 0..m))?;
+            let w = rank.tensor(k, n, &b.data)?;
+            let mut c = poisoned(rank, m, n)?;
+            kernel.launch(&x, &w, &mut c)?;
+            Ok((c.to_vec()?, a.t().times(|_| b.clone(), 1, false).data))
+        })
+        .collect()
+}
+
+const CASES: [(&str, Case, &[Option<Transport>]); 10] = [
     ("all_gather", all_gather, &[None, Some(Transport::Put)]),
     ("reduce_scatter", reduce_scatter, &[None]),
     ("rows_to_columns", rows_to_columns, &[None]),
@@ -207,6 +266,9 @@ const CASES: [(&str, Case, &[Option<Transport>]); 7] = [
     ("gemm_a2a", gemm_a2a, &[None]),
     ("a2a_gemm", a2a_gemm, &[None, Some(Transport::Put)]),
     ("ag_gemm_nn", ag_gemm_nn, &[None]),
+    ("gemm_rs_nn", gemm_rs_nn, &[None]),
+    ("gemm_ag_tn", gemm_ag_tn, &[None, Some(Transport::Put)]),
+    ("ag_gemm_tn", ag_gemm_tn, &[None, Some(Transport::Put)]),
 ];
 
 /// Runs every case on `world`; says what differs.
@@ -214,9 +276,8 @@ fn are_exact(world: &World, shapes: &[[usize; 3]], on_device: bool) {
     for (name, case, transports) in CASES {
         for transport in transports {
             let schedule = transport.map(|transport| {
-                let tile = if name == "a2a_gemm" { (128, 256) } else { (128, 64) };
-                let stages = if name == "a2a_gemm" { 4 } else { 2 };
-                Schedule::sm_90a().tile(tile.0, tile.1, 64).stages(stages).transport(transport)
+                let (cols, stages) = if name.contains("gemm") { (256, 4) } else { (64, 2) };
+                Schedule::sm_90a().tile(128, cols, 64).stages(stages).transport(transport)
             });
             // The host runs the first schedule of a kernel.
             if schedule.is_some() && !on_device {

@@ -42,6 +42,12 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
         let narrow = base.clone().tile(128, 128, 64);
         return vec![base, narrow, put, ping_pong.tile(128, 176, 64)];
     }
+    if kernel == kernels::SUMMED || kernel == kernels::BOTH_SUMMED {
+        let put = (kernel == kernels::SUMMED).then(|| base.clone().transport(Transport::Put));
+        let narrow = base.clone().tile(128, 128, 64).stages(6);
+        let turns = ping_pong.tile(128, 128, 64);
+        return [base, narrow, turns].into_iter().chain(put).collect();
+    }
     if kernel == SCATTER || kernel == SCATTER_ALONE {
         let sent = |schedule: &Schedule| schedule.clone().transport(Transport::CopyEngine);
         return vec![
@@ -154,6 +160,8 @@ default_schedules_assemble_without_spills! {
     an_all_reduce_has_no_spills: REDUCE;
     an_exchange_behind_a_product_has_no_spills: EXCHANGE;
     an_exchange_ahead_of_a_product_has_no_spills: EXCHANGED;
+    a_sum_over_gathered_rows_has_no_spills: SUMMED;
+    a_sum_over_rows_that_are_gathered_twice_has_no_spills: BOTH_SUMMED;
     an_exchange_alone_has_no_spills: EXCHANGE_ALONE;
 }
 

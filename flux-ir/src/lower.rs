@@ -25,6 +25,7 @@ mod protocol;
 mod put;
 mod reduce;
 mod scatter;
+mod slices;
 mod tensors;
 mod tiles;
 pub mod usage;
@@ -106,7 +107,7 @@ fn transport(
         && schedule.tail.is_some()
     {
         let message = format!(
-            "expected no `tail` where the epilogue reads `{}`, found one: slices are of a product",
+            "expected no `tail` where `{}` has other columns than k, found one: slices are of those",
             param.1.name
         );
         return refuse(param, message, "leave `tail` out, and name `chunk_rows`");

@@ -32,6 +32,9 @@ pub enum Order {
     NextRankFirst,
     /// As [`Order::NextRankFirst`], cut as chunks leave and arrive.
     Departure(Departure),
+    /// As [`Order::Grouped`] of 16, from the columns that the next rank owns on, the own ones last: for an
+    /// output whose columns are sharded.
+    NextColumnsFirst,
     /// Shard `rank ^ h` at step `h`: at any step the ranks exchange in pairs.
     Xor,
     /// The ranks of the own half of the world (one NUMA node), then those of the other.
@@ -113,7 +116,7 @@ pub enum OrderError {
 
 impl Order {
     /// Every built-in order with its default parameter.
-    pub const BUILT_IN: [Order; 9] = [
+    pub const BUILT_IN: [Order; 10] = [
         Order::RowMajor,
         Order::ColumnMajor,
         Order::Grouped(16),
@@ -121,6 +124,7 @@ impl Order {
         Order::Arrival(Arrival { chunk: 0, tail: 0, pace: 200 }),
         Order::NextRankFirst,
         Order::Departure(Departure { rows: 256, shards: 1 }),
+        Order::NextColumnsFirst,
         Order::Xor,
         Order::TwoNuma,
     ];
@@ -149,6 +153,7 @@ impl Order {
             Order::Arrival(_) => "arrival",
             Order::NextRankFirst => "next_rank_first",
             Order::Departure(_) => "departure",
+            Order::NextColumnsFirst => "next_columns_first",
             Order::Xor => "xor",
             Order::TwoNuma => "two_numa",
             Order::Custom(custom) => &custom.name,
@@ -165,6 +170,7 @@ impl Order {
             Order::RowMajor => one_group(1),
             Order::ColumnMajor => one_group(grid.rows.max(1)),
             Order::Grouped(rows) => one_group((*rows).max(1)),
+            Order::NextColumnsFirst => one_group(RASTER_ROWS),
             Order::OwnShardFirst => by_shards(grid, &own_first(ranks)),
             Order::Arrival(arrival) => arrival.groups(grid, ranks),
             Order::NextRankFirst => by_shards(grid, &next_first(ranks)),
@@ -173,9 +179,16 @@ impl Order {
             Order::TwoNuma => by_shards(grid, &two_numa(grid, ranks)),
             Order::Custom(custom) => return custom.table(grid, ranks),
         };
+        let first = match self {
+            Order::NextColumnsFirst => {
+                let ahead = u64::from(ranks.rank + 1) * u64::from(grid.cols);
+                (ahead / u64::from(ranks.world.max(1))) as u32
+            }
+            _ => 0,
+        };
         let mut table = Vec::with_capacity(grid.tiles() as usize);
         for group in groups {
-            for n in 0..grid.cols {
+            for n in (first..grid.cols).chain(0..first) {
                 table.extend(group.iter().map(|&m| TileCoord { m, n }));
             }
         }

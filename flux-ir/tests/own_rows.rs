@@ -134,7 +134,7 @@ fn schedules_that_do_not_fit_say_why() {
             gathered,
             LOADED,
             host().tail(8, 2),
-            "expected no `tail` where the epilogue reads `x`, found one: slices are of a product",
+            "expected no `tail` where `x` has other columns than k, found one: slices are of those",
         ),
         (
             "%x: &gathered<bf16>, %a: &gathered<bf16>, %b: &global<bf16>, %c: &mut global<bf16>",
@@ -160,4 +160,48 @@ fn schedules_that_do_not_fit_say_why() {
     ] {
         assert_eq!(said(params, body, &schedule), "nothing", "{params}");
     }
+}
+
+/// `C = Aᵀ · all_gather(X)`.
+#[test]
+fn what_is_summed_over_has_to_arrive_first() {
+    let params = "%a: &global<bf16>, %x: &gathered<bf16>, %c: &mut global<bf16>";
+    let waited = "%0 = wait %x %1 = gemm %a.t, %x store %c, %1";
+    for schedule in [host(), host().chunk_rows(3), host().transport(Transport::Put)] {
+        assert_eq!(said(params, waited, &schedule), "nothing");
+    }
+    let in_flight = "rows of `x` may still be in flight from a peer";
+    for body in ["%0 = gemm %a.t, %x store %c, %0", "%0 = gemm %a.t, %x %1 = wait %x store %c, %0"]
+    {
+        expect(params, body, &host(), &[in_flight]);
+    }
+    let left = "%x: &gathered<bf16>, %a: &global<bf16>, %c: &mut global<bf16>";
+    assert_eq!(said(left, "%0 = wait %x %1 = gemm %x.t, %a store %c, %1", &host()), "nothing");
+    expect(left, "%0 = gemm %x.t, %a store %c, %0", &host(), &[in_flight]);
+    expect(left, "%0 = gemm %x, %a store %c, %0", &host(), &[in_flight]);
+    expect(
+        params,
+        "%0 = wait %x %1 = gemm %a.t, %x.t store %c, %1",
+        &host(),
+        &["`x` cannot be the right operand of a gemm"],
+    );
+    expect(
+        "%a: &global<bf16>, %x: &gathered<bf16>, %c: &mut sharded<bf16>",
+        waited,
+        &host(),
+        &["`x` is summed over for all rows, the tiles of `c` are of this rank's own"],
+    );
+    expect(
+        params,
+        waited,
+        &host().tail(8, 2),
+        &["expected no `tail` where `x` has other columns than k, found one: slices are of those"],
+    );
+    let both = "%y: &gathered<bf16>, %a: &global<bf16>, %x: &gathered<bf16>, %c: &mut global<bf16>";
+    expect(
+        both,
+        "%0 = wait %y %1 = wait %x %2 = gemm %0, %x store %c, %2",
+        &host(),
+        &["gathered rows are m of `y` and k of `x`"],
+    );
 }

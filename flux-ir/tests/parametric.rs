@@ -101,7 +101,7 @@ fn agree(pick: impl Fn(u32, u32, u32, u32) -> Vec<(usize, u32)>) -> (u64, u64) {
     (shapes, launches)
 }
 
-const ORDERS: [Order; 9] = Order::BUILT_IN;
+const ORDERS: [Order; 10] = Order::BUILT_IN;
 
 /// Orders and 1 to 3 CTAs take turns: each pair of shape and world meets each number of CTAs and
 /// nearly each order under some kernel and chunking, and each kernel meets all of them.

@@ -339,6 +339,7 @@ fn built_in(order: &Order) -> Option<TokenStream> {
             quote!(Arrival(::flux::Arrival { chunk: #chunk, tail: #tail, pace: #pace }))
         }
         Order::NextRankFirst => quote!(NextRankFirst),
+        Order::NextColumnsFirst => quote!(NextColumnsFirst),
         Order::Departure(Departure { rows, shards }) => {
             quote!(Departure(::flux::Departure { rows: #rows, shards: #shards }))
         }

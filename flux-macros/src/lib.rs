@@ -54,7 +54,7 @@ pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | `tile` | rows, columns and k-step of a tile: `(128, 256, 64)` | `(128, 256, 64)` |
 /// | `stages` | slots of the shared-memory ring | 4 |
 /// | `consumers` | `cooperative` (two warpgroups share a tile) or `ping_pong` (each has its own) | `cooperative` |
-/// | `order` | `row_major`, `column_major`, `grouped(8)`, `own_shard_first`, `arrival`, `next_rank_first`, `xor`, `two_numa`; or a function or closure `(step, &Grid, rank, world) -> TileCoord` of your own | what fits the kernel's types |
+/// | `order` | `row_major`, `column_major`, `grouped(8)`, `own_shard_first`, `arrival`, `next_rank_first`, `next_columns_first`, `xor`, `two_numa`; or a function or closure `(step, &Grid, rank, world) -> TileCoord` of your own | what fits the kernel's types |
 /// | `transport` | `copy_engine`, `copy_first` (gathered inputs alone) or `put` | gathered inputs travel by copy engine, scattered outputs are put |
 /// | `all_reduce` | `one_shot` or `two_shot`: how every rank gets the sum of a reduced output | `two_shot` |
 /// | `chunk_rows` | rows of a communication chunk | a whole shard |

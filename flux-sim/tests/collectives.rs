@@ -207,7 +207,62 @@ fn a2a_gemm_a2a(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     (inputs, columns(&c, ranks))
 }
 
-const KERNELS: [(&str, Means); 9] = [
+/// The gradient of weights: what is summed over is gathered, as right operand, left one, or both.
+const GRADIENT_RIGHT: &str = "
+kernel @gemm_gradient_right(%a: &global<bf16>, %x: &gathered<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = wait %x
+    %1 = gemm %a.t, %x
+    store %c, %1
+  }
+}";
+
+fn gradient_right(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let a = matrix(shape.k, shape.m, seed ^ (u64::from(ranks.rank) + 1) << 9);
+    let x = matrix(shape.k, shape.n, seed ^ 0x33);
+    let c = transposed(&a).times(&x, false);
+    (vec![("a", a), ("x", x.shard(ranks))], c)
+}
+
+const GRADIENT_LEFT: &str = "
+kernel @gemm_gradient_left(%a: &gathered<bf16>, %x: &global<bf16>, %c: &mut scattered<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = gemm %a.t, %x
+    %2 = reduce %c, %1
+    store %c, %2
+  }
+}";
+
+fn gradient_left(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let a = matrix(shape.k, shape.m, seed);
+    let x = |rank: u32| matrix(shape.k, shape.n, seed ^ (u64::from(rank) + 1) << 9);
+    let all = (0..ranks.world).map(|rank| transposed(&a).times(&x(rank), false));
+    let sum = all.reduce(|sum, y| sum.plus(&y)).expect("a rank");
+    (vec![("a", a.shard(ranks)), ("x", x(ranks.rank))], sum.shard(ranks))
+}
+
+const GRADIENT_BOTH: &str = "
+kernel @gemm_gradient_both(%a: &gathered<bf16>, %x: &gathered<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = wait %x
+    %2 = gemm %a.t, %x
+    store %c, %2
+  }
+}";
+
+fn gradient_both(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    let (a, x) = (matrix(shape.k, shape.m, seed), matrix(shape.k, shape.n, seed ^ 0x33));
+    let c = transposed(&a).times(&x, false);
+    (vec![("a", a.shard(ranks)), ("x", x.shard(ranks))], c)
+}
+
+fn transposed(a: &Matrix) -> Matrix {
+    Matrix::from_fn(a.cols, a.rows, |i, j| a.at(j, i))
+}
+
+const KERNELS: [(&str, Means); 12] = [
     (ALL_GATHER, all_gather),
     (REDUCE_SCATTER, reduce_scatter),
     (RELU, relu),
@@ -217,6 +272,9 @@ const KERNELS: [(&str, Means); 9] = [
     (GEMM_A2A, gemm_a2a),
     (A2A_GEMM, a2a_gemm),
     (A2A_GEMM_A2A, a2a_gemm_a2a),
+    (GRADIENT_RIGHT, gradient_right),
+    (GRADIENT_LEFT, gradient_left),
+    (GRADIENT_BOTH, gradient_both),
 ];
 
 /// Tiles, chunks, transports and orders that the kernel admits.
@@ -232,8 +290,10 @@ fn schedules(text: &str) -> Vec<Schedule> {
     ];
     if text.contains("gathered") {
         all.push(small.clone().chunk_rows(3));
-        all.push(small.clone().transport(Transport::Put));
-        all.push(wide.clone().transport(Transport::Put).chunk_rows(2));
+        if !text.contains("gradient_both") {
+            all.push(small.clone().transport(Transport::Put));
+            all.push(wide.clone().transport(Transport::Put).chunk_rows(2));
+        }
         if !text.contains("scattered") {
             all.push(small.clone().transport(Transport::CopyFirst));
         }
@@ -312,7 +372,12 @@ fn plain_exchanges_are_exact() {
 
 #[test]
 fn exchanges_around_a_product_are_exact() {
-    are_exact(&KERNELS[6..]);
+    are_exact(&KERNELS[6..9]);
+}
+
+#[test]
+fn gradients_of_weights_are_exact() {
+    are_exact(&KERNELS[9..]);
 }
 
 #[test]

@@ -263,3 +263,19 @@ fn a_file_that_is_no_rust_says_where() {
     let error = read_file("fn f( {").expect_err("no Rust");
     assert!(error.to_string().starts_with("error[syntax]"), "{error}");
 }
+
+#[test]
+fn products_that_sum_over_gathered_rows() {
+    let right = body(
+        "a: &Global<bf16>, b: &Gathered<bf16>, c: &mut Global<bf16>",
+        "let b = b.wait(tile.reduction()); c.store(tile, gemm(a.t(), b, tile));",
+    );
+    assert_eq!(right, ["%0 = wait %b", "%1 = gemm %a.t, %b", "store %c, %1"]);
+    let left = body(
+        "a: &Gathered<bf16>, b: &Gathered<bf16>, c: &mut Global<bf16>",
+        "let x = b.wait(tile.reduction()); let part = tile.reduction();
+         c.store(tile, gemm(a.wait(part).t(), x, tile));",
+    );
+    let both = ["%0 = wait %b", "%1 = wait %a", "%2 = gemm %a.t, %b", "store %c, %2"];
+    assert_eq!(left, both);
+}

@@ -224,6 +224,45 @@ fn rows_in_flight() {
     check(
         AG,
         "let a = a.wait(tile); c.store(tile, gemm(a, b.t(), tile));",
+        "types at `tile`: expected the rows of the tile, or what its products sum over (write `a.wait(tile.rows())`, or `a.wait(tile.reduction())`)",
+    );
+}
+
+#[test]
+fn rows_that_are_summed_over() {
+    check(
+        AG,
+        "c.store(tile, gemm(b, a, tile));",
+        "types at `a`: rows of `a` may still be in flight from a peer (write `let a = a.wait(tile.reduction());` before it)",
+    );
+    check(
+        AG,
+        "let a = a.wait(tile.rows()); c.store(tile, gemm(b.t(), a, tile));",
+        "types at `a`: the right operand of `gemm` is summed over by rows, these are the tile's (wait for what is summed over: `tile.reduction()`)",
+    );
+    check(
+        AG,
+        "let a = a.wait(tile.reduction()); c.store(tile, gemm(a, b, tile));",
+        "types at `a`: the rows of `a` are summed over, those of a left operand are the tile's (write `gemm(a.t(), b, tile)`, or `a.wait(tile.rows())`)",
+    );
+    check(
+        AG,
+        "let a = a.wait(tile.reduction()); c.store(tile, gemm(b, a.t(), tile));",
+        "types at `a`: the rows of `a` are summed over, transposed they are columns (write `gemm(x, a, tile)`, or `gemm(a.t(), x, tile)`)",
+    );
+    check(
+        AG,
+        "let a = a.wait(tile.reduction()); c.store(tile, a.load(tile));",
+        "types at `load`: gathered rows have no method `load` (multiply with it: `gemm(a.t(), x, tile)`, or `gemm(x.t(), b, tile)`)",
+    );
+    check(
+        AG,
+        "let r = a.wait(tile.reduction());",
+        "language at `wait`: the rows of `a` are waited for and never used (write `let a = a.wait(tile.rows());` and multiply with it, or remove the wait)",
+    );
+    check(
+        "a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>",
+        "let a = a.wait(tile.reduction()); c.store(tile, gemm(a.t(), b, tile));",
         "types at `tile`: expected the rows of the tile (write `a.wait(tile.rows())`)",
     );
 }

@@ -137,15 +137,19 @@ impl Link {
         if row_bytes == 0 || launch.world == 1 {
             return product;
         }
+        let all = arriving(program, launch);
         if copies_first(program, schedule) {
-            let rows = launch.shape.m - launch.shape.m.div_ceil(launch.world);
+            let rows = all - all.div_ceil(launch.world);
             let sent = f64::from(rows) * row_bytes as f64 / self.alone;
             let copies = f64::from(launch.world) * self.gap;
             // To the first byte, to the last word, to the kernel's start.
             return product + ((3.0 * self.latency + copies + sent) * CLOCK) as u64;
         }
+        if sums_what_arrives(program) {
+            return (self.summed(program, schedule, launch, product) * CLOCK) as u64;
+        }
         if schedule.transport == Some(Transport::Put) {
-            let pushed = self.pushed(launch, row_bytes);
+            let pushed = self.pushed(all, launch, row_bytes);
             // The last shard's tiles are left, all of them where it lies in every tile.
             let shard = launch.shape.m.div_ceil(launch.world);
             let last = Pace::new(program, launch, product).waves(shard);
@@ -176,8 +180,11 @@ impl Link {
         if row_bytes == 0 || world == 1 || schedule.chunk_rows.is_some() {
             return vec![schedule.clone()];
         }
+        if sums_what_arrives(program) {
+            return summed_plans(schedule, shape.k.div_ceil(world).max(1));
+        }
         if schedule.transport == Some(Transport::Put) {
-            let pushed = self.pushed(launch, row_bytes);
+            let pushed = self.pushed(shape.m, launch, row_bytes);
             let pace = (90.0 * product as f64 / CLOCK / pushed.max(1e-3)) as u32;
             let pace = if pace > 100 { pace } else { 0 };
             let mut plan = schedule.clone();
@@ -229,10 +236,30 @@ impl Link {
         plans
     }
 
+    /// Microseconds of a launch that sums over the rows that arrive: its first wave of tiles follows them
+    /// chunk by chunk, the others find them there.
+    fn summed(self, program: &Program, schedule: &Schedule, launch: Launch, product: u64) -> f64 {
+        let (rows, row_bytes) = (launch.shape.k, row_bytes(program, launch));
+        let shard = rows.div_ceil(launch.world).max(1);
+        let chunk = schedule.chunk_rows.unwrap_or(shard).clamp(1, shard);
+        let copies = f64::from((rows - shard.min(rows)).div_ceil(chunk));
+        let sent = match schedule.transport {
+            Some(Transport::Put) => PUSH_US + self.pushed(rows, launch, row_bytes),
+            _ => {
+                let sent = f64::from(rows - shard.min(rows)) * row_bytes as f64 / self.bytes;
+                self.exposed + self.latency + copies * self.gap + sent
+            }
+        };
+        let wave = Pace::new(program, launch, product).tile;
+        let behind = wave * f64::from(chunk) / f64::from(rows.max(1));
+        let product = product as f64 / CLOCK;
+        product.max(sent + behind + (product - wave).max(0.0))
+    }
+
     /// Microseconds that copy warps take to push a shard to all peers.
-    fn pushed(self, launch: Launch, row_bytes: u64) -> f64 {
-        let Launch { shape, world, ctas } = launch;
-        let rows = shape.m - shape.m.div_ceil(world).min(shape.m);
+    fn pushed(self, rows: u32, launch: Launch, row_bytes: u64) -> f64 {
+        let Launch { world, ctas, .. } = launch;
+        let rows = rows - rows.div_ceil(world).min(rows);
         let rate = self.pushes.min(PUSHES * f64::from(ctas));
         f64::from(rows) * row_bytes as f64 / rate
     }
@@ -321,6 +348,32 @@ impl Pace {
     }
 }
 
+/// Whether products sum over the rows that arrive.
+fn sums_what_arrives(program: &Program) -> bool {
+    let mut copied = program.statements().filter_map(|stmt| match &stmt.op {
+        Op::Copy { to, .. } => Some(&program.buffers[to.buffer]),
+        _ => None,
+    });
+    copied.any(|buffer| buffer.rows == Sym::K.into())
+}
+
+/// Rows of all ranks that arrive.
+fn arriving(program: &Program, launch: Launch) -> u32 {
+    if sums_what_arrives(program) { launch.shape.k } else { launch.shape.m }
+}
+
+/// The ways to cut what is summed over that are weighed: every tile reads all of it, so their order is
+/// that of a product alone.
+fn summed_plans(schedule: &Schedule, shard: u32) -> Vec<Schedule> {
+    if schedule.transport == Some(Transport::Put) {
+        return vec![schedule.clone()];
+    }
+    let chunks = [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard);
+    let cut = |rows: u32| Schedule { chunk_rows: (rows > 0).then_some(rows), ..schedule.clone() };
+    let first = schedule.clone().transport(Transport::CopyFirst);
+    chunks.map(cut).chain([first]).collect()
+}
+
 /// Bytes that arrive with each row, over all gathered tensors. Of exchanged ones there is no plan.
 fn row_bytes(program: &Program, launch: Launch) -> u64 {
     if program.tables.values().any(|table| !table.tiled.is_up_to(&Sym::M.into())) {
@@ -384,5 +437,30 @@ mod tests {
         // Chunks of 640 and 384 rows are whole tile rows: nothing is done twice.
         let sliced = Schedule::sm_90a().chunk_rows(640).tail(384, 4);
         ends(&sliced, slow, 10.0 + 64.0 * 35.0 * 840.0 / 128.0);
+    }
+
+    #[test]
+    fn rows_that_are_summed_over_come_in_chunks_that_the_first_wave_follows() {
+        let kernel = crate::kernels::gemm_ag_tn::definition().kernel().unwrap();
+        let schedule = Schedule::sm_90a();
+        let program = flux_ir::lower::lower(&kernel, &schedule).unwrap();
+        // A shard of K has 1536 rows.
+        let plans = PCIE.plans(&program, &schedule, LAUNCH, 1);
+        let chunks: Vec<_> = plans.iter().map(|plan| plan.chunk_rows).collect();
+        assert_eq!(chunks, [None, Some(1024), Some(512), None]);
+        assert_eq!(plans[3].transport, Some(Transport::CopyFirst));
+        // 12 waves; 10752 rows of 12 KiB take 2.6 ms.
+        let ends = |us: f64| {
+            let product = (us * CLOCK) as u64;
+            let ends = plans.iter().map(|plan| PCIE.cycles(&program, plan, LAUNCH, product));
+            let ends: Vec<u64> = ends.collect();
+            assert!(ends.iter().all(|&end| end > product), "the first wave waits");
+            assert!(ends[0] < ends[3], "what overlaps nothing");
+            ends
+        };
+        let slow = ends(40_000.0);
+        assert!(slow[2] < slow[1] && slow[1] < slow[0], "less is left of a long wave");
+        let fast = ends(4000.0);
+        assert!(fast[0] < fast[2], "copies take longer than what is left of a short one");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A shard is `ceil(rows / world)` consecutive rows; the last shards may be smaller or empty.
 
-use super::{Element, Fragment, Never, Rows, Tile, Tiles};
+use super::{Element, Fragment, Never, Reduction, Rows, Tile, Tiles, Transposed, sealed::Sealed};
 use std::marker::PhantomData;
 
 /// Rows that arrive from their owners: each rank has a row shard, and every rank reads all rows.
@@ -41,9 +41,61 @@ pub struct Gathered<T> {
 }
 
 impl<T: Element> Gathered<T> {
-    /// Waits until the tile's rows have arrived from their owners.
-    pub fn wait(&self, rows: Rows) -> Ready<T> {
-        let _ = rows;
+    /// Waits until the tile's rows have arrived from their owners; of
+    /// [`tile.reduction()`](Tile::reduction), until each part of it has that a product comes to.
+    pub fn wait<P: Awaited>(&self, part: P) -> P::Arrived<T> {
+        let _ = part;
+        match self.never {}
+    }
+}
+
+/// What a tile waits for of a [`Gathered`] tensor: [`tile.rows()`](Tile::rows) or
+/// [`tile.reduction()`](Tile::reduction).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no part of a gathered tensor",
+    label = "expected `tile.rows()`, or `tile.reduction()` for what a product sums over"
+)]
+pub trait Awaited: Sealed {
+    /// What has arrived then.
+    type Arrived<T: Element>;
+}
+
+impl Sealed for Reduction {}
+
+impl Awaited for Rows {
+    type Arrived<T: Element> = Ready<T>;
+}
+
+impl Awaited for Reduction {
+    type Arrived<T: Element> = Summed<T>;
+}
+
+/// A [`Gathered`] tensor whose rows a product sums over: its right operand, or [`t`](Summed::t)ransposed
+/// its left one.
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// The gradient of weights: dW = dYᵀ · all_gather(X), summed over the tokens of all ranks.
+/// #[flux::kernel]
+/// fn gradient(dy: &Global<bf16>, x: &Gathered<bf16>, dw: &mut Global<f32>) {
+///     for tile in dw.tiles() {
+///         let x = x.wait(tile.reduction());
+///         dw.store(tile, gemm(dy.t(), x, tile));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[must_use = "rows are waited for to be used: pass them to `gemm`"]
+#[derive(Debug, Clone, Copy)]
+pub struct Summed<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Summed<T> {
+    /// Transposed, as a left operand.
+    pub fn t(self) -> Transposed<T> {
+        let _ = self.element;
         match self.never {}
     }
 }

@@ -1,7 +1,8 @@
 //! The product of a tile.
 
 use super::{
-    Element, Fragment, Global, Never, Ready, Sharded, Slice, Tile, Transposed, sealed::Sealed,
+    Element, Fragment, Global, Never, Ready, Sharded, Slice, Summed, Tile, Transposed,
+    sealed::Sealed,
 };
 
 /// The tile of `a · b`, accumulated in f32.
@@ -76,7 +77,8 @@ impl Place for Slice {
 )]
 pub trait Left<T>: Sealed {}
 
-/// Right operands of [`gemm`]: a [`&Global<T>`](Global), as it is or [`Transposed`].
+/// Right operands of [`gemm`]: a [`&Global<T>`](Global), as it is or [`Transposed`], or a
+/// [`Gathered`](super::Gathered) tensor that is [`Summed`] over.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the right operand of `gemm`",
     label = "expected a `&Global<{T}>`, as it is or as `b.t()`"
@@ -85,6 +87,8 @@ pub trait Right<T>: Sealed {}
 
 impl<T> Sealed for &Global<T> {}
 impl<T> Sealed for &Sharded<T> {}
+impl<T> Sealed for Summed<T> {}
+impl<T> Sealed for &Summed<T> {}
 impl<T> Sealed for Ready<T> {}
 impl<T> Sealed for &Ready<T> {}
 impl<T> Sealed for Transposed<T> {}
@@ -98,5 +102,7 @@ impl<T: Element> Left<T> for Transposed<T> {}
 impl<T: Element> Left<T> for &Transposed<T> {}
 
 impl<T: Element> Right<T> for &Global<T> {}
+impl<T: Element> Right<T> for Summed<T> {}
+impl<T: Element> Right<T> for &Summed<T> {}
 impl<T: Element> Right<T> for Transposed<T> {}
 impl<T: Element> Right<T> for &Transposed<T> {}

@@ -35,7 +35,7 @@
 //! |---|---|---|
 //! | [`&Global<T>`](Global) | this rank's tensor, read | [`t`](Global::t), [`load`](Global::load), [`cols`](Global::cols), [`rows`](Global::rows) |
 //! | [`&mut Global<T>`](Global) | this rank's tensor, written | [`tiles`](Global::tiles), [`store`](Global::store) |
-//! | [`&Gathered<T>`](Gathered) | each rank has a row shard, all rows are read | [`wait`](Gathered::wait) |
+//! | [`&Gathered<T>`](Gathered) | each rank has a row shard, all rows are read, or summed over | [`wait`](Gathered::wait) |
 //! | [`&Sharded<T>`](Sharded) | each rank has a row shard and reads that | [`load`](Sharded::load), [`rows`](Sharded::rows) |
 //! | [`&mut Scattered<T>`](Scattered) | summed over the ranks; each keeps its row shard | [`tiles`](Scattered::tiles), [`add`](Scattered::add), [`reduce`](Scattered::reduce), [`store`](Scattered::store) |
 //! | [`&mut Reduced<T>`](Reduced) | summed over the ranks; each gets the whole sum | [`tiles`](Reduced::tiles), [`add`](Reduced::add), [`reduce`](Reduced::reduce), [`store`](Reduced::store) |
@@ -105,7 +105,7 @@ mod protocol;
 mod tensor;
 mod tile;
 
-pub use collective::{Exchanged, Gathered, Ready, Reduced, Scattered, Sharded};
+pub use collective::{Awaited, Exchanged, Gathered, Ready, Reduced, Scattered, Sharded, Summed};
 pub use fragment::{Fragment, Operand};
 pub use gemm::{Left, Place, Right, gemm};
 pub use math::{Pair, cast, exp, gelu, gelu_tanh, max, min, relu, silu, tanh};
@@ -114,7 +114,7 @@ pub use protocol::{
     rank, role, shard, shard_rows, signals, symmetric, world,
 };
 pub use tensor::{Global, Transposed};
-pub use tile::{Rows, Slice, Slices, Tile, Tiles, zeros};
+pub use tile::{Reduction, Rows, Slice, Slices, Tile, Tiles, zeros};
 
 pub use crate::tensor::Element;
 pub use half::{bf16, f16};

@@ -39,6 +39,12 @@ impl Tile {
         match self.0 {}
     }
 
+    /// What the products of the tile sum over, for [`Gathered::wait`](super::Gathered::wait): all rows of
+    /// a tensor that is their right operand, or their left one transposed.
+    pub fn reduction(self) -> Reduction {
+        match self.0 {}
+    }
+
     /// The products of the tile, cut along k into `slices` of whole steps, so that each waits for what it
     /// multiplies alone.
     ///
@@ -105,6 +111,10 @@ impl Slice {
 pub fn zeros() -> Fragment {
     unreachable!("kernels are read by the macro and never called")
 }
+
+/// What the products of a tile sum over.
+#[derive(Debug, Clone, Copy)]
+pub struct Reduction(pub(super) Never);
 
 /// The rows of a tile.
 #[derive(Debug, Clone, Copy)]

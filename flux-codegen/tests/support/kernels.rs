@@ -188,6 +188,26 @@ kernel @exchanged(%a: &exchanged<bf16>, %b: &global<bf16>, %c: &mut sharded<bf16
   }
 }";
 
+/// Products that sum over gathered rows: of the right operand, of both.
+pub(crate) const SUMMED: &str = "
+kernel @summed(%a: &global<bf16>, %b: &gathered<bf16>, %c: &mut global<f32>) {
+  for tile in %c {
+    %0 = wait %b
+    %1 = gemm %a.t, %b
+    store %c, %1
+  }
+}";
+
+pub(crate) const BOTH_SUMMED: &str = "
+kernel @both_summed(%a: &gathered<bf16>, %b: &gathered<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = wait %b
+    %2 = gemm %a.t, %b
+    store %c, %2
+  }
+}";
+
 /// From columns to rows and back to columns, f32.
 pub(crate) const EXCHANGE_ALONE: &str = "
 kernel @exchange_alone(%x: &exchanged<bf16>, %c: &mut exchanged<bf16>, %d: &mut sharded<f32>) {
@@ -200,7 +220,7 @@ kernel @exchange_alone(%x: &exchanged<bf16>, %c: &mut exchanged<bf16>, %d: &mut 
 }";
 
 /// Every kernel that some schedule here compiles.
-pub(crate) const ALL: [&str; 16] = [
+pub(crate) const ALL: [&str; 18] = [
     PLAIN,
     PLAIN_F16,
     NOT_TRANSPOSED,
@@ -216,5 +236,7 @@ pub(crate) const ALL: [&str; 16] = [
     REDUCE,
     EXCHANGE,
     EXCHANGED,
+    SUMMED,
+    BOTH_SUMMED,
     EXCHANGE_ALONE,
 ];

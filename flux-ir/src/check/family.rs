@@ -2,7 +2,7 @@
 
 use super::{Findings, launch};
 use crate::eval::Launch;
-use crate::program::Program;
+use crate::program::{Expr, Program, Sym};
 use crate::tile::Shape;
 
 /// Worlds of the family.
@@ -29,9 +29,10 @@ pub(super) fn check(program: &Program, found: &mut Findings) {
 ///
 /// Two tile columns make a row of tiles more than one tile: the second is ragged, but whole where
 /// rows are. The reduction is one element or a ragged number of k-steps, which changes nothing but
-/// extents.
+/// extents; where ranks hold shards of it, it takes lengths as rows do.
 pub(super) fn family(program: &Program) -> impl Iterator<Item = Launch> {
     let tile = program.tile;
+    let is_cut = cuts_reduction(program);
     WORLDS.into_iter().flat_map(move |world| {
         let mut rows = vec![1, tile.m + 1, (world * tile.m / 2).max(2) - 1, world * tile.m];
         rows.sort_unstable();
@@ -39,10 +40,19 @@ pub(super) fn family(program: &Program) -> impl Iterator<Item = Launch> {
         rows.into_iter().flat_map(move |m| {
             let (n, k) = match m {
                 1 => (1, 1),
-                _ if m == world * tile.m => (2 * tile.n, tile.k),
+                _ if m == world * tile.m => {
+                    (2 * tile.n, if is_cut { world * tile.k } else { tile.k })
+                }
+                _ if is_cut && m != tile.m + 1 => (tile.n + 1, (world * tile.k / 2).max(2) - 1),
                 _ => (tile.n + 1, tile.k + 1),
             };
             CTAS.into_iter().map(move |ctas| Launch { shape: Shape { m, n, k }, world, ctas })
         })
     })
+}
+
+/// Whether ranks hold shards of what is summed over: a number of the Program is `ceil(K / world)`.
+fn cuts_reduction(program: &Program) -> bool {
+    let shard = Expr::from(Sym::K).ceil_div(Sym::World);
+    program.lets.iter().any(|(_, value)| *value == shard)
 }

@@ -122,7 +122,8 @@ fn arrive(
     let dims = b.usage.dims(param).expect("usage inference gives every tensor dimensions");
     let columns = tensors.columns(dims.cols);
     let part = Expr::from(columns.part);
-    let chunks = *exchanges.chunks.get_or_insert_with(|| gather::chunks(b, tensors, &part));
+    let chunks =
+        *exchanges.chunks.get_or_insert_with(|| gather::chunks(b, tensors, tensors.shard, &part));
     let (name, home) = match chunks.pieces {
         None => ("free_host", Home::Host),
         Some(_) => ("free_copies", Home::Device),
@@ -478,7 +479,8 @@ impl Outgoing {
         lets.into_iter().chain([stmt(self.span, kept), stmt(self.span, owners)]).collect()
     }
 
-    /// Piece by piece: waits for the tile, and copies it into the output.
+    /// Piece by piece: waits for the tile, and copies it into the output. Those of the rank before come
+    /// first, which begins with the columns of this one.
     fn land(&self, b: &mut Builder<'_>, tensors: &Tensors, tiles: &Tiles) -> Stmt {
         let tile = b.schedule.tile;
         let [piece, source, within] = ["q", "src", "i"].map(|name| b.var(name));
@@ -494,7 +496,7 @@ impl Outgoing {
         let end = (Expr::from(row) + height).min((Expr::from(m) + 1i64) * tile.m);
         let column = || Expr::from(n) * tile.n;
         let lets = [
-            (source, (Expr::from(Sym::Rank) + 1i64 + hop) % Sym::World),
+            (source, (Expr::from(Sym::Rank) + Sym::World - 1i64 - hop) % Sym::World),
             (within, Expr::from(piece) % of_source()),
             (m, Expr::from(within) / of_row()),
             (n, mine() / tile.n + Expr::from(within) % of_row() / self.pieces),

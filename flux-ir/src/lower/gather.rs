@@ -8,6 +8,7 @@
 use super::build::{Builder, own, stmt};
 use super::put::{self, Pieces};
 use super::tensors::{Tensors, extent};
+use super::usage::Dim;
 use super::values;
 use crate::kernel::{Distribution, ParamId, ParamType};
 use crate::program::{
@@ -27,12 +28,23 @@ pub(super) struct Gather {
     pub(super) all: BufferId,
     /// Columns of a row.
     pub(super) cols: Expr,
+    pub(super) shards: Shards,
     /// The number of the load by which the epilogue reads it, where it is no operand of a product.
     pub(super) load: Option<u32>,
     /// One signal per (source rank, chunk).
     pub(super) arrived: SignalId,
     /// Under a tail, one signal per slice.
     pub(super) sliced: Option<SignalId>,
+}
+
+/// Which rows are sharded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shards {
+    /// Rows of a full shard, and those of this rank's.
+    pub(super) full: VarId,
+    pub(super) own: VarId,
+    /// Whether it is what products sum over, and not the rows of the output.
+    pub(super) summed: bool,
 }
 
 /// How shards are cut.
@@ -67,6 +79,8 @@ pub(super) struct TailCut {
 pub(super) struct Gathers {
     pub(super) each: Vec<Gather>,
     pub(super) chunks: Option<Chunks>,
+    /// The same of all.
+    pub(super) shards: Option<Shards>,
     /// Raised by a peer when it is through with an epoch; waited for by the host, or by copy warps.
     pub(super) free: Option<SignalId>,
 }
@@ -76,6 +90,24 @@ pub(super) fn parity() -> Expr {
     Expr::from(Sym::Epoch) % 2i64
 }
 
+impl Shards {
+    /// To whom a rank sends at some hop, itself first. Behind it comes the next rank, or the one before
+    /// where rows are summed over: those arrive from the own rank first, and then from the next one.
+    pub(super) fn target(self, hop: Expr) -> Expr {
+        match self.summed {
+            true => (Expr::from(Sym::Rank) + Sym::World - hop) % Sym::World,
+            false => (Expr::from(Sym::Rank) + hop) % Sym::World,
+        }
+    }
+
+    /// The chunk that holds `row` of the whole tensor.
+    pub(super) fn chunk_of(self, Chunks { rows, count, .. }: Chunks, row: &Expr) -> Expr {
+        let source = row.clone() / self.full;
+        let within = (row.clone() % self.full) / rows;
+        source * count + within
+    }
+}
+
 impl Gathers {
     /// What a chunk's signal has become when the chunk is there.
     pub(super) fn arrival(&self) -> Expr {
@@ -83,17 +115,20 @@ impl Gathers {
         pieces.map_or(Sym::Epoch.into(), Pieces::arrival)
     }
 
-    /// The chunk that holds `row` of the whole tensor.
-    pub(super) fn chunk_of(&self, tensors: &Tensors, row: &Expr) -> Option<Expr> {
-        let Chunks { rows, count, .. } = self.chunks?;
-        let source = row.clone() / tensors.shard;
-        let within = (row.clone() % tensors.shard) / rows;
-        Some(source * count + within)
+    /// The chunk that holds `row` of the tiles, where they wait for theirs.
+    pub(super) fn chunk_of(&self, row: &Expr) -> Option<Expr> {
+        let (chunks, shards) = self.chunks.zip(self.shards.filter(|shards| !shards.summed))?;
+        Some(shards.chunk_of(chunks, row))
+    }
+
+    /// Whether products sum over the gathered rows.
+    pub(super) fn are_summed(&self) -> bool {
+        self.shards.is_some_and(|shards| shards.summed)
     }
 }
 
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
-    let mut gathers = Gathers { each: Vec::new(), chunks: None, free: None };
+    let mut gathers = Gathers { each: Vec::new(), chunks: None, shards: None, free: None };
     let kernel = b.kernel;
     for (param, entry) in kernel.params.iter() {
         let ParamType::Tensor { distribution: Distribution::Gathered, element, .. } = entry.ty
@@ -102,7 +137,13 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         };
         let dims = b.usage.dims(param).expect("usage inference gives every tensor dimensions");
         let cols = extent(dims.cols);
-        let chunks = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors, &cols));
+        let summed = dims.rows == Dim::K;
+        let (full, own) = match summed {
+            true => (tensors.columns(Dim::K).part, tensors.columns(Dim::K).own),
+            false => (tensors.shard, tensors.own),
+        };
+        let shards = *gathers.shards.get_or_insert(Shards { full, own, summed });
+        let chunks = *gathers.chunks.get_or_insert_with(|| chunks(b, tensors, full, &cols));
         let (name, home) = match chunks.pieces {
             None => ("free_host", Home::Host),
             Some(_) => ("free_copies", Home::Device),
@@ -113,7 +154,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
             kind: BufferKind::Symmetric,
             element,
             planes: vec![2i64.into()],
-            rows: Sym::M.into(),
+            rows: extent(dims.rows),
             first_row: 0i64.into(),
             cols: cols.clone(),
             first_col: 0i64.into(),
@@ -125,7 +166,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         let sliced = chunks.tail.map(|tail| b.signal(&name, tail.slices, Home::Device));
         let load = values::loaded(kernel).iter().position(|&loaded| loaded == param);
         let load = load.map(|index| index as u32);
-        let gather = Gather { param, all, cols, load, arrived, sliced };
+        let gather = Gather { param, all, cols, shards, load, arrived, sliced };
         if chunks.pieces.is_none() {
             let body = push(b, tensors, &gather, chunks, free);
             let name = format!("push_{}", entry.name);
@@ -149,18 +190,18 @@ pub(super) fn at_least(a: &Expr, b: impl Into<Expr>) -> Expr {
 }
 
 /// Rows of a chunk and chunks of a full shard, from the schedule.
-pub(super) fn chunks(b: &mut Builder<'_>, tensors: &Tensors, cols: &Expr) -> Chunks {
+pub(super) fn chunks(b: &mut Builder<'_>, tensors: &Tensors, shard: VarId, cols: &Expr) -> Chunks {
     let is_put = b.schedule.transport == Some(Transport::Put);
     let rows = match b.schedule.chunk_rows {
-        Some(rows) => Expr::from(rows).min(tensors.shard).max(1i64),
+        Some(rows) => Expr::from(rows).min(shard).max(1i64),
         // Small pieces cost copy warps nothing: what tiles wait for is a tile row.
-        None if is_put => Expr::from(tensors.shard).min(b.schedule.tile.m).max(1i64),
-        None => Expr::from(tensors.shard).max(1i64),
+        None if is_put => Expr::from(shard).min(b.schedule.tile.m).max(1i64),
+        None => Expr::from(shard).max(1i64),
     };
     let rows = b.define("CR", rows);
-    let count = b.define("CH", Expr::from(tensors.shard).ceil_div(rows));
+    let count = b.define("CH", Expr::from(shard).ceil_div(rows));
     let tail = b.schedule.tail.map(|of| tail(b, tensors, (rows, count), of));
-    let pieces = is_put.then(|| Pieces::of(b, tensors, rows, cols));
+    let pieces = is_put.then(|| Pieces::of(b, shard, rows, cols));
     Chunks { rows, count, tail, pieces }
 }
 
@@ -197,7 +238,7 @@ fn push(
     let span = wait_span(b, gather.param);
     let (hop, target) = (b.var("h"), b.var("dst"));
     let mut body = vec![
-        stmt(span, Op::Let { var: target, value: (Expr::from(Sym::Rank) + hop) % Sym::World }),
+        stmt(span, Op::Let { var: target, value: gather.shards.target(hop.into()) }),
         stmt(span, wait_free(free, Range::one(target))),
     ];
     let push = Push { tensors, gather, chunks, target, span };
@@ -205,15 +246,15 @@ fn push(
         (Some(tail), Some(sliced)) => {
             let (cut, whole) = (b.var("cut"), b.var("whole"));
             let is_last = at_least(&hop.into(), Expr::from(Sym::World) - 1i64);
-            let rows = Expr::from(tail.of.rows).min(tensors.own);
-            let lets = [(cut, is_last * rows), (whole, Expr::from(tensors.own) - cut)];
+            let rows = Expr::from(tail.of.rows).min(gather.shards.own);
+            let lets = [(cut, is_last * rows), (whole, Expr::from(gather.shards.own) - cut)];
             body.extend(lets.map(|(var, value)| stmt(span, Op::Let { var, value })));
             body.push(push.chunks(b, whole));
             let cond = Cond::Lt(0i64.into(), cut.into());
             let slices = push.slices(b, whole, tail, sliced);
             body.push(stmt(span, Op::If { cond, body: vec![slices] }));
         }
-        _ => body.push(push.chunks(b, tensors.own)),
+        _ => body.push(push.chunks(b, gather.shards.own)),
     }
     let ranks =
         Op::For { var: hop, from: 0i64.into(), to: Sym::World.into(), step: 1i64.into(), body };
@@ -233,7 +274,7 @@ impl Push<'_> {
     /// The first `rows` rows of the shard, chunk by chunk.
     fn chunks(&self, b: &mut Builder<'_>, rows: VarId) -> Stmt {
         let (chunk, lo) = (b.var("c"), b.var("from"));
-        let first = Expr::from(Sym::Rank) * self.tensors.shard;
+        let first = Expr::from(Sym::Rank) * self.gather.shards.full;
         let size = self.chunks.rows;
         let of_chunk = Range::new(lo, (Expr::from(lo) + size).min(first.clone() + rows));
         let value = first + Expr::from(chunk) * size;
@@ -254,8 +295,8 @@ impl Push<'_> {
     /// The rows behind the first `whole` ones, slice by slice.
     fn slices(&self, b: &mut Builder<'_>, whole: VarId, tail: TailCut, sliced: SignalId) -> Stmt {
         let slice = b.var("s");
-        let first = Expr::from(Sym::Rank) * self.tensors.shard;
-        let rows = Range::new(first.clone() + whole, first + self.tensors.own);
+        let first = Expr::from(Sym::Rank) * self.gather.shards.full;
+        let rows = Range::new(first.clone() + whole, first + self.gather.shards.own);
         let lo = Expr::from(slice) * tail.cols;
         let cols = Range::new(lo.clone(), (lo + tail.cols).min(Sym::K));
         let body = vec![self.copy(rows, cols), self.signal(sliced, slice)];

@@ -1,13 +1,12 @@
 //! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
 
 use super::build::{Builder, own, stmt};
-use super::exchange::{Exchanges, Incoming};
-use super::gather::{
-    Gather, Gathers, TailCut, at_least, parity, signal_free, wait_free, wait_span,
-};
+use super::exchange::Exchanges;
+use super::gather::{Gather, Gathers, parity, signal_free, wait_free, wait_span};
 use super::protocol::Placed;
 use super::reduce::OneShot;
 use super::scatter::{Scatter, Staged};
+use super::slices;
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
@@ -24,9 +23,9 @@ use crate::span::Span;
 pub(super) struct Tile {
     pub(super) m: VarId,
     pub(super) n: VarId,
-    chunks: Range,
-    m0: VarId,
-    m1: VarId,
+    pub(super) chunks: Range,
+    pub(super) m0: VarId,
+    pub(super) m1: VarId,
     n0: VarId,
     n1: VarId,
 }
@@ -63,6 +62,7 @@ pub(super) fn build(
     let (tile, mut body) = open_tile(b, tiles, step);
     let from = Sources { tensors, gathers, exchanges, protocol };
     let exchanged = exchanges.incoming.iter().find(|incoming| incoming.load.is_none());
+    let summed = gathers.shards.filter(|shards| shards.summed).zip(gathers.chunks);
     match gathers.chunks.and_then(|chunks| chunks.tail) {
         _ if !b.usage.multiplies() => {}
         None if protocol.is_some() => {
@@ -70,8 +70,11 @@ pub(super) fn build(
                 protocol.map(|placed| after_roles(b, &from, placed, &tile)).unwrap_or_default(),
             );
         }
+        None if summed.is_some() => {
+            body.extend(summed.map(|cut| slices::summing(b, &from, cut, &tile)));
+        }
         None if exchanged.is_some() => {
-            body.extend(exchanged.map(|incoming| arriving(b, &from, incoming, &tile)));
+            body.extend(exchanged.map(|incoming| slices::arriving(b, &from, incoming, &tile)));
         }
         None => {
             for gather in gathers.each.iter().filter(|gather| gather.load.is_none()) {
@@ -81,7 +84,7 @@ pub(super) fn build(
             }
             body.push(mainloop(b, &from, &tile, &Range::new(0i64, Sym::K)));
         }
-        Some(tail) => body.extend(sliced(b, &from, &tile, tail)),
+        Some(tail) => body.extend(slices::sliced(b, &from, &tile, tail)),
     }
     body.extend(loads(b, &from, &tile));
     for whole in [Distribution::Global, Distribution::Sharded] {
@@ -194,88 +197,16 @@ fn loads(b: &mut Builder<'_>, from: &Sources<'_>, tile: &Tile) -> Vec<Stmt> {
 }
 
 /// Waits for slots to say that what they stand for is there.
-fn arrival(signal: SignalId, slots: Range, target: Expr) -> Op {
+pub(super) fn arrival(signal: SignalId, slots: Range, target: Expr) -> Op {
     Op::Wait { signal, slots, target, scope: Scope::Sys }
 }
 
 /// What a product may read.
-struct Sources<'a> {
+pub(super) struct Sources<'a> {
     tensors: &'a Tensors,
-    gathers: &'a Gathers,
-    exchanges: &'a Exchanges,
+    pub(super) gathers: &'a Gathers,
+    pub(super) exchanges: &'a Exchanges,
     protocol: Option<&'a Placed>,
-}
-
-/// The mainloop of rows whose columns arrive from every rank: rank by rank, the own columns first and
-/// those of the next rank behind them, once around. Slices end between k-steps, so one may hold
-/// columns of the rank behind.
-fn arriving(b: &mut Builder<'_>, from: &Sources<'_>, incoming: &Incoming, tile: &Tile) -> Stmt {
-    let span = b.kernel.loop_span;
-    let step = b.schedule.tile.k;
-    let [hop, source, k0, k1] = ["h", "from", "k0", "k1"].map(|name| b.var(name));
-    let part = incoming.columns.part;
-    let begin = |shards: Expr| ((shards * part).ceil_div(step) * step).min(Sym::K);
-    let lets = [
-        (source, (Expr::from(Sym::Rank) + hop) % Sym::World),
-        (k0, begin(source.into())),
-        (k1, begin(Expr::from(source) + 1i64)),
-    ];
-    let mut body: Vec<_> =
-        lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();
-    let slice = Range::new(k0, k1);
-    body.push(from.exchanges.await_columns(b, incoming, &tile.chunks, &slice));
-    body.push(stmt(wait_span(b, incoming.param), Op::FenceProxyAsync));
-    body.push(mainloop(b, from, tile, &slice));
-    let (from, to) = (0i64.into(), Sym::World.into());
-    stmt(span, Op::For { var: hop, from, to, step: 1i64.into(), body })
-}
-
-/// The mainloop with its waits: of a tile that reaches into the tail slice by slice, of any other
-/// in one slice behind everything it reads.
-fn sliced(b: &mut Builder<'_>, from: &Sources<'_>, tile: &Tile, tail: TailCut) -> Vec<Stmt> {
-    let span = b.kernel.loop_span;
-    let define = |(var, value)| stmt(span, Op::Let { var, value });
-    let [touches, cols] = ["touches", "ks"].map(|name| b.var(name));
-    let [slice, k0, k1] = ["s", "k0", "k1"].map(|name| b.var(name));
-    let reaches = at_least(&(Expr::from(tile.m1) - 1i64), tail.first);
-    let begins = at_least(&tail.end.into(), Expr::from(tile.m0) + 1i64);
-    let wider = Expr::from(touches) * (Expr::from(Sym::K) - tail.cols);
-    let lets = [(touches, reaches * begins), (cols, Expr::from(Sym::K) - wider)];
-    let mut all: Vec<_> = lets.map(define).into();
-    let mut body: Vec<_> =
-        [(k0, (Expr::from(slice) * cols).min(Sym::K)), (k1, (Expr::from(k0) + cols).min(Sym::K))]
-            .map(define)
-            .into();
-    // Chunks ahead of the tail, the slice at hand, chunks behind the shard: each where the tile
-    // has any.
-    let Range { lo: first, hi: last } = &tile.chunks;
-    let before = Range::new(first.clone(), last.clone().min(tail.before));
-    let behind = Range::new(first.clone().max(tail.behind), last.clone());
-    let next = Expr::from(slice) + 1i64;
-    let slots = Range::new(Expr::from(touches) * slice, Expr::from(touches) * next);
-    for gather in &from.gathers.each {
-        let span = wait_span(b, gather.param);
-        let waits = [
-            (Some(gather.arrived), &before),
-            (gather.sliced, &slots),
-            (Some(gather.arrived), &behind),
-        ];
-        for (signal, slots) in waits {
-            let wait = |signal| arrival(signal, slots.clone(), Sym::Epoch.into());
-            body.extend(signal.map(|signal| stmt(span, wait(signal))));
-        }
-        body.push(stmt(span, Op::FenceProxyAsync));
-    }
-    body.push(mainloop(b, from, tile, &Range::new(k0, k1)));
-    let slices = Op::For {
-        var: slice,
-        from: 0i64.into(),
-        to: Expr::from(touches) * (Expr::from(tail.slices) - 1i64) + 1i64,
-        step: 1i64.into(),
-        body,
-    };
-    all.push(stmt(span, slices));
-    all
 }
 
 /// The mainloop of a kernel with roles: waits for what they bring, ahead of the product or, where it
@@ -320,26 +251,25 @@ fn after_roles(b: &mut Builder<'_>, from: &Sources<'_>, placed: &Placed, tile: &
 }
 
 /// The products of a tile over the columns `depth` of the left operand.
-fn mainloop(b: &Builder<'_>, from: &Sources<'_>, tile: &Tile, depth: &Range) -> Stmt {
+pub(super) fn mainloop(b: &Builder<'_>, from: &Sources<'_>, tile: &Tile, depth: &Range) -> Stmt {
     let Sources { tensors, gathers, exchanges, protocol } = *from;
     let depth = || depth.clone();
-    let of_parity = |buffer| Place {
-        at: At::Own,
-        buffer,
-        planes: vec![parity()],
-        rows: tile.rows(),
-        cols: depth(),
+    let of_parity =
+        |buffer, rows, cols| Place { at: At::Own, buffer, planes: vec![parity()], rows, cols };
+    // Where it has arrived, or lies as it was passed.
+    let read = |param: ParamId, rows: Range, cols: Range| match gathers
+        .each
+        .iter()
+        .find(|gather| gather.param == param)
+    {
+        Some(gather) => of_parity(gather.all, rows, cols),
+        None => own(tensors.buffer(param), rows, cols),
     };
-    let left = |param: ParamId| {
-        if let Some(found) = exchanges.incoming.iter().find(|incoming| incoming.param == param) {
-            return found.arrived_at(tile.rows(), depth());
-        }
-        let gathered = gathers.each.iter().find(|gather| gather.param == param);
-        match gathered {
-            Some(gather) => of_parity(gather.all),
-            None => own(tensors.buffer(param), tile.rows(), depth()),
-        }
-    };
+    let left =
+        |param: ParamId| match exchanges.incoming.iter().find(|incoming| incoming.param == param) {
+            Some(found) => found.arrived_at(tile.rows(), depth()),
+            None => read(param, tile.rows(), depth()),
+        };
     let mut products = Vec::new();
     let mut span = b.kernel.loop_span;
     for entry in b.kernel.ops.values() {
@@ -347,18 +277,18 @@ fn mainloop(b: &Builder<'_>, from: &Sources<'_>, tile: &Tile, depth: &Range) -> 
         let transposed = Transposed { a: matches!(a, Lhs::Transposed(_)), b: transposed };
         let a = match a {
             Lhs::Param(param) => left(param),
-            Lhs::Transposed(param) => own(tensors.buffer(param), depth(), tile.rows()),
+            Lhs::Transposed(param) => read(param, depth(), tile.rows()),
             Lhs::Ready(ready) => match b.kernel.ops[ready].op {
                 KernelOp::Wait { tensor } => left(tensor),
                 KernelOp::Ready { buffer, .. } => match protocol {
-                    Some(placed) => of_parity(placed.buffer(buffer)),
+                    Some(placed) => of_parity(placed.buffer(buffer), tile.rows(), depth()),
                     None => continue,
                 },
                 _ => continue,
             },
         };
         let (rows, cols) = transposed.right(tile.cols(), depth());
-        let right = own(tensors.buffer(right), rows, cols);
+        let right = read(right, rows, cols);
         if products.is_empty() {
             span = entry.span;
         }

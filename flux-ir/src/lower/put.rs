@@ -31,10 +31,10 @@ pub(super) const EACH: u32 = 4;
 
 impl Pieces {
     /// Pieces of chunks of `chunk` rows of `width` columns: as high as leaves every CTA some.
-    pub(super) fn of(b: &mut Builder<'_>, tensors: &Tensors, chunk: VarId, width: &Expr) -> Pieces {
+    pub(super) fn of(b: &mut Builder<'_>, shard: VarId, chunk: VarId, width: &Expr) -> Pieces {
         let cols = b.define("PC", width.clone().min(COLS));
         let across = b.define("PA", width.clone().ceil_div(cols));
-        let all = Expr::from(Sym::World) * tensors.shard * across;
+        let all = Expr::from(Sym::World) * shard * across;
         let rows = (all / (Expr::from(Sym::Ctas) * EACH)).min(MOST_ROWS).min(chunk).max(1i64);
         let rows = b.define("PR", rows);
         let count = b.define("PS", Expr::from(chunk).ceil_div(rows) * across);
@@ -77,15 +77,15 @@ fn push(
     let [piece, target, chunk] = ["q", "dst", "c"].map(|name| b.var(name));
     let [within, row, from, to, left] = ["i", "r", "from", "to", "k0"].map(|name| b.var(name));
     let of_shard = || Expr::from(chunks.count) * pieces.count;
-    let first = || Expr::from(Sym::Rank) * tensors.shard;
+    let first = || Expr::from(Sym::Rank) * gather.shards.full;
     let end = (Expr::from(row) + pieces.rows).min((Expr::from(chunk) + 1i64) * chunks.rows);
     let lets = [
-        (target, (Expr::from(Sym::Rank) + Expr::from(piece) / of_shard()) % Sym::World),
+        (target, gather.shards.target(Expr::from(piece) / of_shard())),
         (chunk, Expr::from(piece) % of_shard() / pieces.count),
         (within, Expr::from(piece) % pieces.count),
         (row, Expr::from(chunk) * chunks.rows + Expr::from(within) / pieces.across * pieces.rows),
-        (from, first() + Expr::from(row).min(tensors.own)),
-        (to, first() + end.min(tensors.own)),
+        (from, first() + Expr::from(row).min(gather.shards.own)),
+        (to, first() + end.min(gather.shards.own)),
         (left, Expr::from(within) % pieces.across * pieces.cols),
     ];
     let mut body: Vec<_> =

@@ -19,7 +19,8 @@ pub(super) struct Tensors {
     columns: Vec<(Dim, Columns)>,
 }
 
-/// How the columns of an exchanged tensor are cut.
+/// How the columns of an exchanged tensor are cut, or the rows of a gathered one that a product sums
+/// over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Columns {
     /// `NS`, `KS`: columns of a full shard.
@@ -58,12 +59,18 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
         match param.ty {
             ParamType::Tensor { distribution, element, written } => {
                 let dims = b.usage.dims(id).expect("usage inference gives every tensor dimensions");
-                let (rows, first_row) = rows(distribution, dims, shard, own);
+                let (mut rows, mut first_row) = rows(distribution, dims, shard, own);
                 let (mut cols, mut first_col) = (extent(dims.cols), Expr::from(0i64));
                 if distribution == Distribution::Exchanged {
                     let columns = cut(b, &mut tensors, dims.cols);
                     cols = columns.own.into();
                     first_col = Expr::from(Sym::Rank) * columns.part;
+                }
+                if distribution.is_sharded() && dims.rows == Dim::K {
+                    // What a product sums over is sharded instead.
+                    let shards = cut(b, &mut tensors, Dim::K);
+                    rows = shards.own.into();
+                    first_row = Expr::from(Sym::Rank) * shards.part;
                 }
                 buffer = Some(b.program.buffers.push(Buffer {
                     name: param.name.clone(),
@@ -88,7 +95,7 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
     tensors
 }
 
-/// The shards of columns of this dimension.
+/// The shards of this dimension.
 fn cut(b: &mut Builder<'_>, tensors: &mut Tensors, dim: Dim) -> Columns {
     if let Some((_, known)) = tensors.columns.iter().find(|(of, _)| *of == dim) {
         return *known;

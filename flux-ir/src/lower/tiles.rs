@@ -48,15 +48,15 @@ pub(super) fn order(
     let chunks = match staged {
         Some(staged) => Some(staged.slots_of(tensors, &first_row, &last_row)),
         None => exchanges.chunks_of(tensors, [&first_row, &last_row]).or_else(|| {
-            let first = gathers.chunk_of(tensors, &first_row);
-            first.zip(gathers.chunk_of(tensors, &last_row)).map(|(first, last)| [first, last])
+            let first = gathers.chunk_of(&first_row);
+            first.zip(gathers.chunk_of(&last_row)).map(|(first, last)| [first, last])
         }),
     };
     let fields = match chunks {
         Some([first, last]) => [first, last + 1i64],
         None => [0i64.into(), 0i64.into()],
     };
-    let order = b.schedule.order.clone().unwrap_or_else(|| default_order(b));
+    let order = b.schedule.order.clone().unwrap_or_else(|| default_order(b, gathers.are_summed()));
     let range = tiled.clone();
     let table =
         Table { name: "tiles".into(), len: count.into(), order, tiled: range, m, n, fields };
@@ -64,8 +64,8 @@ pub(super) fn order(
 }
 
 /// The order that fits what the kernel waits for: own tiles last where they wait for contributions,
-/// else in the order in which shards arrive, else in groups that stay in L2.
-fn default_order(b: &Builder<'_>) -> Order {
+/// else in the order in which shards arrive that a tile reads some of, else in groups that stay in L2.
+fn default_order(b: &Builder<'_>, summed: bool) -> Order {
     let has = |wanted: Distribution| {
         b.kernel.params.handles().any(|p| b.kernel.tensor(p).is_some_and(|(d, ..)| d == wanted))
     };
@@ -80,9 +80,11 @@ fn default_order(b: &Builder<'_>) -> Order {
             AllReduce::OneShot => Order::Grouped(16),
             AllReduce::TwoShot => Order::NextRankFirst,
         }
+    } else if has_output(b, Distribution::Exchanged) {
+        Order::NextColumnsFirst
     } else if b.kernel.protocol.is_some() {
         Order::OwnShardFirst
-    } else if has(Distribution::Gathered) {
+    } else if has(Distribution::Gathered) && !summed {
         match (b.schedule.chunk_rows, b.schedule.tail) {
             (None, None) => Order::OwnShardFirst,
             (chunk, tail) => {
@@ -93,4 +95,10 @@ fn default_order(b: &Builder<'_>) -> Order {
     } else {
         Order::Grouped(16)
     }
+}
+
+/// Whether the kernel writes a tensor of this distribution.
+fn has_output(b: &Builder<'_>, wanted: Distribution) -> bool {
+    let is = |param| matches!(b.kernel.tensor(param), Some((found, _, true)) if found == wanted);
+    b.kernel.params.handles().any(is)
 }

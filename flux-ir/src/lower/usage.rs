@@ -389,12 +389,14 @@ impl Inference<'_> {
                 let transposed = matches!(lhs, Lhs::Transposed(_));
                 let (rows, cols) = if transposed { (Dim::K, Dim::M) } else { (Dim::M, Dim::K) };
                 self.unify(a, rows, cols, span);
-                let arrives = [Distribution::Gathered, Distribution::Exchanged];
-                if self.kernel.tensor(a).is_some_and(|(d, ..)| arrives.contains(&d)) {
-                    let name = self.name(a).to_owned();
-                    let message = format!("rows of `{name}` may still be in flight from a peer");
-                    let help = format!("write `let {name} = {name}.wait(tile.rows());` before it");
-                    self.error(Rule::Types, span, message, &help);
+                match self.kernel.tensor(a) {
+                    Some((Distribution::Gathered, ..)) if transposed => {
+                        self.in_flight(a, "reduction", span);
+                    }
+                    Some((Distribution::Gathered | Distribution::Exchanged, ..)) => {
+                        self.late(a, "rows", span);
+                    }
+                    _ => {}
                 }
                 Some(a)
             }
@@ -419,7 +421,8 @@ impl Inference<'_> {
             if let Some((distribution, _, written)) = self.kernel.tensor(param) {
                 let fits = match distribution {
                     Distribution::Global => !written,
-                    Distribution::Gathered | Distribution::Exchanged => what == "left" && !written,
+                    Distribution::Gathered => !written && (what == "left" || !transposed),
+                    Distribution::Exchanged => what == "left" && !written,
                     Distribution::Sharded => {
                         let as_it_is = matches!(lhs, Lhs::Param(_));
                         what == "left" && !written && as_it_is && self.own_rows
@@ -433,8 +436,11 @@ impl Inference<'_> {
                         Rule::Types,
                         span,
                         message,
-                        "operands are `&Global<_>`; the left one may be `&Gathered<_>`",
+                        "operands are `&Global<_>`; one whose rows are of tiles or summed over may be \
+                         `&Gathered<_>`",
                     );
+                } else if what == "right" && distribution == Distribution::Gathered {
+                    self.in_flight(param, "reduction", span);
                 }
             }
         }
@@ -463,11 +469,46 @@ impl Inference<'_> {
         self.gemms.push((lhs, span));
     }
 
+    /// A product sums over the rows of what is gathered: it has to stand behind a wait for them.
+    fn in_flight(&mut self, param: ParamId, what: &str, span: Span) {
+        let before = self.kernel.ops.values().take(self.domains.len());
+        let waits = |op: &Op| matches!(op, Op::Wait { tensor } if *tensor == param);
+        if !before.map(|entry| &entry.op).any(waits) {
+            self.late(param, what, span);
+        }
+    }
+
+    /// Rows are used that may not have arrived.
+    fn late(&mut self, param: ParamId, what: &str, span: Span) {
+        let name = self.name(param).to_owned();
+        let message = format!("rows of `{name}` may still be in flight from a peer");
+        let help = format!("write `let {name} = {name}.wait(tile.{what}());` before it");
+        self.error(Rule::Types, span, message, &help);
+    }
+
+    /// Whether a product sums over the rows of a tensor.
+    fn is_summed(&self, param: ParamId) -> bool {
+        let sums = |op: &Op| match *op {
+            Op::Gemm { a, b, transposed } => {
+                a == Lhs::Transposed(param) || b == param && !transposed
+            }
+            _ => false,
+        };
+        self.kernel.ops.values().any(|entry| sums(&entry.op))
+    }
+
     /// What arrives has to arrive in the rows of the tiles.
     fn arrives(&mut self, tensor: ParamId, span: Span) {
         let name = self.name(tensor).to_owned();
         let output = self.name(self.kernel.tiles_of).to_owned();
         match self.kernel.tensor(tensor) {
+            Some((Distribution::Gathered, ..)) if self.own_rows && self.is_summed(tensor) => {
+                let message = format!(
+                    "`{name}` is summed over for all rows, the tiles of `{output}` are of this rank's own"
+                );
+                let help = format!("declare the output `{output}: &mut Global<_>`");
+                self.error(Rule::Types, span, message, &help);
+            }
             Some((Distribution::Gathered, ..)) if self.own_rows => {
                 let message = format!(
                     "`{name}` is gathered in all rows, the tiles of `{output}` are of this rank's own"
@@ -629,6 +670,25 @@ impl Inference<'_> {
         }
     }
 
+    /// Gathered tensors arrive in the rows of the tiles, or in rows that are summed over.
+    fn gathered_alike(&mut self) {
+        let gathered = |&param: &ParamId| {
+            matches!(self.kernel.tensor(param), Some((Distribution::Gathered, ..)))
+        };
+        let rows = |param: ParamId| self.dims[param.index()].map(|(dims, at)| (dims.rows, at));
+        let found = self.kernel.params.handles().filter(gathered);
+        let found: Vec<_> = found.filter_map(|param| Some((param, rows(param)?))).collect();
+        let [(first, (dim, at)), others @ ..] = found.as_slice() else { return };
+        if let Some((param, (other, span))) = others.iter().find(|(_, (other, _))| other != dim) {
+            let (first, name) = (self.name(*first), self.name(*param));
+            let message = format!("gathered rows are {dim} of `{first}` and {other} of `{name}`");
+            let diagnostic = Diagnostic::new(Rule::Dimensions, *span, message)
+                .note(*at, format!("`{first}` is used here"))
+                .help("split the kernel in two");
+            self.found.push(diagnostic);
+        }
+    }
+
     /// Rules on the kernel as a whole: every output is stored once, every parameter is used, every
     /// sum is stored.
     fn whole(&mut self) {
@@ -640,6 +700,7 @@ impl Inference<'_> {
                 spans.push(entry.span);
             }
         }
+        self.gathered_alike();
         for (id, param) in self.kernel.params.iter() {
             let ParamType::Tensor { distribution, written, .. } = param.ty else { continue };
             let spans = &stores[id.index()];

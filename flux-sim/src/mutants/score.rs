@@ -13,6 +13,7 @@
 use super::{Kind, Mutant, by_point, events, of, proof};
 use flux_ir::check::{Verified, verify};
 use flux_ir::eval::Launch;
+use flux_ir::kernel::{Lhs, Op as KernelOp};
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
 use flux_ir::{Diagnostics, Head, Kernel, Rule, Schedule, Tail, TileShape};
@@ -64,6 +65,9 @@ impl Subject {
     /// # Errors
     /// The checker rejects the kernel itself.
     pub fn new(kernel: &Kernel, schedule: &Schedule) -> Result<Self, Diagnostics> {
+        // Slices of a reduction end between k-steps, which have to be of more than one element then.
+        let sums = |op: &KernelOp| matches!(op, KernelOp::Gemm { a: Lhs::Transposed(_), .. });
+        let along_k = schedule.tail.is_some() || kernel.ops.values().any(|entry| sums(&entry.op));
         let small = Schedule {
             order: schedule.order.clone(),
             transport: schedule.transport,
@@ -71,7 +75,7 @@ impl Subject {
             chunk_rows: schedule.chunk_rows.map(|_| 2),
             head: schedule.head.map(|_| Head { rows: 8, copies: 2 }),
             tail: schedule.tail.map(|_| Tail { rows: 4, slices: 2 }),
-            tile: TileShape { m: 4, n: 2, k: if schedule.tail.is_some() { 2 } else { 1 } },
+            tile: TileShape { m: 4, n: 2, k: if along_k { 2 } else { 1 } },
             consumers: schedule.consumers,
             ..Schedule::host()
         };

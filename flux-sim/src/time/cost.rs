@@ -5,7 +5,7 @@ use super::machine::Machine;
 use super::{Error, Peers};
 use flux_ir::Consumers;
 use flux_ir::eval::Region;
-use flux_ir::program::{BufferId, Program, ValueId, ValueOp};
+use flux_ir::program::{BufferId, Program, Transposed, ValueId, ValueOp};
 use std::collections::BTreeMap;
 
 /// The costs of one Program on one machine.
@@ -71,10 +71,11 @@ impl<'a> Cost<'a> {
 
     /// What the tensor cores are busy with one product. A tile at an edge takes as long as a
     /// whole one.
-    pub(super) fn product(&self, a: &Region, busy: Time) -> Time {
+    pub(super) fn product(&self, (a, turned): (&Region, Transposed), busy: Time) -> Time {
         let tile = self.program.tile;
         let element = self.program.buffers[a.buffer].element.name();
-        let steps = extent(&a.cols).div_ceil(tile.k.max(1));
+        let (_, depth) = turned.left(&a.rows, &a.cols);
+        let steps = extent(depth).div_ceil(tile.k.max(1));
         let macs = f64::from(tile.m) * f64::from(tile.n) * f64::from(tile.k) * f64::from(steps);
         let rate = self.rates.get(element).copied().unwrap_or(f64::INFINITY);
         Time::from_cycles(macs / rate * self.narrow, self.mhz(busy))

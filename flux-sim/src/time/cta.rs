@@ -10,7 +10,7 @@ use super::run::{Holds, Parts, Run, Step};
 use flux_ir::Consumers;
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Action, Event, Loads, Region};
-use flux_ir::program::{self, Program, Stmt, ValueId};
+use flux_ir::program::{self, Program, Stmt, Transposed, ValueId};
 
 /// What each statement holds up, by its number among [`Program::statements`]: a wait ahead of
 /// the mainloop in the tile loop holds up loads, one behind it the epilogue.
@@ -59,8 +59,8 @@ impl<'p> Run<'_, 'p> {
                 }
             }
             Action::Mainloop { products } => {
-                for (a, b, _) in products {
-                    self.product(index, event, a, b);
+                for (a, b, transposed) in products {
+                    self.product(index, event, (a, b, *transposed));
                 }
             }
             Action::Store { to, value, loads } => {
@@ -194,7 +194,12 @@ impl<'p> Run<'_, 'p> {
     }
 
     /// One product of a tile: all that its operands bring of the reduction.
-    fn product(&mut self, index: u32, event: &Event<'p>, a: &Region, b: &Region) {
+    fn product(
+        &mut self,
+        index: u32,
+        event: &Event<'p>,
+        (a, b, transposed): (&Region, &Region, Transposed),
+    ) {
         let lane = self.lane_of(&self.states[index as usize], event);
         let state = &mut self.states[index as usize];
         let mut tensor = state.busy_until;
@@ -214,7 +219,7 @@ impl<'p> Run<'_, 'p> {
         let mut end = start.at;
         if self.parts != Parts::Transfers {
             let state = &self.states[index as usize];
-            let takes = self.cost.product(a, state.tensor_time);
+            let takes = self.cost.product((a, transposed), state.tensor_time);
             end = start.at + takes;
             for operand in [a, b] {
                 end = end.max(self.load(index, operand, (start.at, start.at + takes)));

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The kernels of the text form, and every schedule kind for each.
-const FILES: [&str; 9] = [
+const FILES: [&str; 11] = [
     "gemm",
     "ag_gemm_gelu",
     "gemm_rs",
@@ -17,6 +17,8 @@ const FILES: [&str; 9] = [
     "reduce_scatter",
     "gemm_a2a",
     "a2a_gemm",
+    "gemm_ag_tn",
+    "ag_gemm_tn",
 ];
 
 fn read(path: &str) -> String {
@@ -39,11 +41,6 @@ fn of_files() -> impl Iterator<Item = Kernel> {
 /// Whether a kernel gathers an operand, so that its schedule can send chunks.
 fn gathers(kernel: &Kernel) -> bool {
     kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Wait { .. }))
-}
-
-/// Whether a kernel has a product, whose reduction can be cut into slices.
-fn multiplies(kernel: &Kernel) -> bool {
-    kernel.ops.values().any(|op| matches!(op.op, flux_ir::kernel::Op::Gemm { .. }))
 }
 
 /// Whether a kernel has an output of this distribution, so that its schedule can say how
@@ -77,6 +74,36 @@ pub(crate) fn few() -> Vec<Subject> {
     each.chain(reduced).collect()
 }
 
+/// Exchanges, sums over gathered rows and the protocols of the examples, each under one schedule.
+#[allow(dead_code, reason = "the tool judges all")]
+pub(crate) fn others() -> Vec<Subject> {
+    let host = Schedule::host().tile(8, 8, 8);
+    let schedules = [
+        ("gemm_a2a", host.clone()),
+        ("a2a_gemm", host.clone()),
+        ("a2a_gemm", host.clone().transport(Transport::Put)),
+        ("gemm_ag_tn", host.clone().chunk_rows(2)),
+        ("ag_gemm_tn", host.clone()),
+    ];
+    let kernels: Vec<Kernel> = of_files().collect();
+    let named = |name: &str| kernels.iter().find(|kernel| kernel.name == name);
+    let exchanges = schedules.iter().map(|(name, schedule)| {
+        subject(named(name).unwrap_or_else(|| panic!("no file of {name}")), schedule)
+    });
+    exchanges.chain(protocols().iter().map(|kernel| subject(kernel, &host))).collect()
+}
+
+/// The protocols of the examples.
+fn protocols() -> Vec<Kernel> {
+    let found = flux_syntax::read_file(&read("examples/protocols.rs"));
+    let found = found.unwrap_or_else(|error| panic!("examples/protocols.rs: {error}"));
+    let kernels = found.into_iter().map(|found| {
+        let path = found.path;
+        found.kernel.unwrap_or_else(|error| panic!("{path}: {error}"))
+    });
+    kernels.collect()
+}
+
 /// Every kernel with every schedule: those of the library with the schedules it compiles, those
 /// of the file tests on host and device, in both forms of consumers, with and without chunks.
 #[allow(dead_code, reason = "the test judges few")]
@@ -100,13 +127,20 @@ pub(crate) fn all() -> Vec<Subject> {
         }
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
-            if multiplies(&kernel) && kernel.name != "a2a_gemm" {
-                schedules.push(Schedule::host().tile(8, 8, 8).tail(3, 2));
+            let tailed = Schedule::host().tile(8, 8, 8).tail(3, 2);
+            if flux_ir::lower::lower(&kernel, &tailed).is_ok() {
+                schedules.push(tailed);
             }
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Put));
             schedules.push(sm_90a.chunk_rows(6));
         }
         all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));
+    }
+    for kernel in protocols() {
+        let host = Schedule::host().tile(8, 8, 8);
+        let put = host.clone().transport(Transport::Put);
+        let sm_90a = Schedule::sm_90a().tile(128, 128, 64);
+        all.extend([host, put, sm_90a].iter().map(|schedule| subject(&kernel, schedule)));
     }
     let library = flux_syntax::read_file(&read("src/kernels.rs"));
     for found in library.unwrap_or_else(|error| panic!("src/kernels.rs: {error}")) {

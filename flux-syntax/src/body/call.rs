@@ -353,6 +353,20 @@ impl<'a> Reader<'a> {
                 "rows of workspace may still be in flight".to_owned(),
                 "wait for them: `let a = all.ready(tile.rows(), arrived.wait(…));`".to_owned(),
             ),
+            Bound::SummedTransposed(param, wait) => {
+                self.waited(wait);
+                return Some(Lhs::Transposed(param));
+            }
+            Bound::Summed(param, wait) => {
+                self.waited(wait);
+                let name = self.name_of(param);
+                (
+                    format!(
+                        "the rows of `{name}` are summed over, those of a left operand are the tile's"
+                    ),
+                    format!("write `gemm({name}.t(), b, tile)`, or `{name}.wait(tile.rows())`"),
+                )
+            }
             _ => (
                 "expected a tensor as the left operand of `gemm`".to_owned(),
                 "write `gemm(a, b.t(), tile)`".to_owned(),
@@ -368,9 +382,33 @@ impl<'a> Reader<'a> {
             Bound::Broken => return None,
             Bound::Tensor(param) => (param, false),
             Bound::Transposed(param) => (param, true),
-            Bound::Ready(_) => {
-                let help = "only the left operand is gathered; the right one is a `&Global<T>`";
-                self.mistyped(span, "the right operand of `gemm` is this rank's own tensor", help);
+            Bound::Summed(param, wait) => {
+                self.waited(wait);
+                return Some((param, false));
+            }
+            Bound::Ready(wait) => {
+                self.waited(wait);
+                let waited = self.waits.iter().find(|of| of.value == wait).map(|of| of.tensor);
+                let (message, help) = match waited.map(|tensor| self.tensor(tensor).0) {
+                    Some(Distribution::Gathered) => (
+                        "the right operand of `gemm` is summed over by rows, these are the tile's",
+                        "wait for what is summed over: `tile.reduction()`",
+                    ),
+                    _ => (
+                        "the right operand of `gemm` is this rank's own tensor",
+                        "only the left operand arrives in rows; the right one is a `&Global<T>`",
+                    ),
+                };
+                self.mistyped(span, message, help);
+                return None;
+            }
+            Bound::SummedTransposed(param, wait) => {
+                self.waited(wait);
+                let name = self.name_of(param);
+                let message =
+                    format!("the rows of `{name}` are summed over, transposed they are columns");
+                let help = format!("write `gemm(x, {name}, tile)`, or `gemm({name}.t(), x, tile)`");
+                self.mistyped(span, message, help);
                 return None;
             }
             _ => {
@@ -385,6 +423,12 @@ impl<'a> Reader<'a> {
             (_, true) => {
                 let help = "multiply with an input: `&Global<T>`";
                 self.mistyped(span, format!("`{name}` is an output and is never read"), help);
+                None
+            }
+            (Distribution::Gathered, false) => {
+                let help = format!("write `let {name} = {name}.wait(tile.reduction());` before it");
+                let message = format!("rows of `{name}` may still be in flight from a peer");
+                self.mistyped(span, message, help);
                 None
             }
             (_, false) => {

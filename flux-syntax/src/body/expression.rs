@@ -285,6 +285,13 @@ impl<'a> Reader<'a> {
                 "multiply them: `gemm(a, b.t(), tile)`".to_owned(),
             ),
             Bound::Tile => ("the position of a tile".to_owned(), "write `x.load(tile)`".to_owned()),
+            Bound::TileReduction => {
+                ("what a tile sums over".to_owned(), "write `x.wait(tile.reduction())`".to_owned())
+            }
+            Bound::Summed(param, _) | Bound::SummedTransposed(param, _) => (
+                format!("gathered rows of `{}`", self.name_of(param)),
+                "multiply with them: `gemm(a.t(), x, tile)`".to_owned(),
+            ),
             Bound::TileRows => {
                 ("rows of the tile".to_owned(), "write `a.wait(tile.rows())`".to_owned())
             }

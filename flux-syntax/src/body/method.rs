@@ -72,6 +72,12 @@ impl<'a> Reader<'a> {
                 }
                 self.wrong_arity("rows", 0, call.args.len(), span, "tile.rows()")
             }
+            Bound::Tile if name == "reduction" => {
+                if call.args.is_empty() {
+                    return Bound::TileReduction;
+                }
+                self.wrong_arity("reduction", 0, call.args.len(), span, "tile.reduction()")
+            }
             Bound::Tile => {
                 let help = "there is `tile.rows()`; columns are read by `bias.cols(tile)`";
                 self.mistyped(span, format!("a tile has no method `{name}`"), help)
@@ -103,6 +109,14 @@ impl<'a> Reader<'a> {
                 let help =
                     format!("multiply with it: `gemm(a, {}.t(), tile)`", self.name_of(param));
                 self.mistyped(span, format!("a transposed tensor has no method `{name}`"), help)
+            }
+            Bound::Summed(param, wait) if name == "t" && call.args.is_empty() => {
+                Bound::SummedTransposed(param, wait)
+            }
+            Bound::Summed(_, wait) | Bound::SummedTransposed(_, wait) => {
+                self.waited(wait);
+                let help = "multiply with it: `gemm(a.t(), x, tile)`, or `gemm(x.t(), b, tile)`";
+                self.mistyped(span, format!("gathered rows have no method `{name}`"), help)
             }
             _ => self.mistyped(span, format!("there is no method `{name}` here"), "remove it"),
         }
@@ -242,10 +256,27 @@ impl<'a> Reader<'a> {
                 self.waits.push(Wait { value, tensor, span, used: false });
                 Bound::Ready(value)
             }
+            Bound::TileReduction if self.tensor(tensor).0 == Distribution::Gathered => {
+                let value = self.emit(Op::Wait { tensor }, span);
+                self.waits.push(Wait { value, tensor, span, used: false });
+                Bound::Summed(tensor, value)
+            }
             Bound::Broken => Bound::Broken,
             _ => {
-                let help = format!("write `{}.wait(tile.rows())`", self.name_of(tensor));
-                self.mistyped(position(rows), "expected the rows of the tile", help)
+                let name = self.name_of(tensor);
+                let (what, help) = match self.tensor(tensor).0 {
+                    Distribution::Gathered => (
+                        "expected the rows of the tile, or what its products sum over",
+                        format!(
+                            "write `{name}.wait(tile.rows())`, or `{name}.wait(tile.reduction())`"
+                        ),
+                    ),
+                    _ => (
+                        "expected the rows of the tile",
+                        format!("write `{name}.wait(tile.rows())`"),
+                    ),
+                };
+                self.mistyped(position(rows), what, help)
             }
         }
     }

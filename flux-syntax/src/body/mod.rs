@@ -113,8 +113,14 @@ enum Bound<'a> {
     Tile,
     /// `tile.rows()`
     TileRows,
+    /// `tile.reduction()`
+    TileReduction,
     /// Rows that a wait made ready.
     Ready(Value),
+    /// Rows that a product may sum over: what was waited for, and by which wait.
+    Summed(ParamId, Value),
+    /// The same, transposed.
+    SummedTransposed(ParamId, Value),
     /// A tile of f32, or a number.
     Value(Value),
     Callable(Callable<'a>),
@@ -295,6 +301,13 @@ impl<'a> Reader<'a> {
             self.numbers.insert(value);
         }
         value
+    }
+
+    /// Notes that what a wait made ready is multiplied.
+    fn waited(&mut self, value: Value) {
+        if let Some(wait) = self.waits.iter_mut().find(|wait| wait.value == value) {
+            wait.used = true;
+        }
     }
 
     fn name_of(&self, param: ParamId) -> String {

@@ -64,6 +64,9 @@ impl<'a> Reader<'a> {
             | Bound::Transposed(_)
             | Bound::Tile
             | Bound::TileRows
+            | Bound::TileReduction
+            | Bound::Summed(..)
+            | Bound::SummedTransposed(..)
             | Bound::Callable(_)
             | Bound::Index(_)
             | Bound::Range(_)

@@ -17,7 +17,7 @@ program @rows_to_columns for sm_90a {
   signal %c_landed[world * %TS] device
   signal %c_copied[1] device
   signal %free[world] device
-  table %tiles[%T] order grouped(16) of rank * %S..rank * %S + %own (%tm, %tn) -> (0, 0)
+  table %tiles[%T] order next_columns_first of rank * %S..rank * %S + %own (%tm, %tn) -> (0, 0)
   %e0 = load %x
   agent tiles on ctas {
     wait %free[0..world] >= epoch - 2 scope sys
@@ -47,7 +47,7 @@ program @rows_to_columns for sm_90a {
   }
   agent land on copy_warps {
     for %q in cta..%TQ step ctas {
-      let %src = (rank + 1 + %q / (%TR * (%TC * 4))) % world
+      let %src = (rank + world - 1 - %q / (%TR * (%TC * 4))) % world
       let %i = %q % (%TR * (%TC * 4))
       let %m2 = %i / (%TC * 4)
       let %n2 = rank * %NS / 64 + %i % (%TC * 4) / 4

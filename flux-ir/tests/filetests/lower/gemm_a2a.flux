@@ -25,7 +25,7 @@ program @gemm_a2a for sm_90a {
   signal %c_landed[world * %TS] device
   signal %c_copied[1] device
   signal %free[world] device
-  table %tiles[%T] order grouped(16) of rank * %S..rank * %S + %own (%tm, %tn) -> (0, 0)
+  table %tiles[%T] order next_columns_first of rank * %S..rank * %S + %own (%tm, %tn) -> (0, 0)
   %e0 = acc 0                            @5:23
   agent gemm on ctas {
     wait %free[0..world] >= epoch - 2 scope sys @5:11
@@ -56,7 +56,7 @@ program @gemm_a2a for sm_90a {
   }
   agent land on copy_warps {
     for %q in cta..%TQ step ctas {       @5:11
-      let %src = (rank + 1 + %q / (%TR * (%TC * 4))) % world @5:11
+      let %src = (rank + world - 1 - %q / (%TR * (%TC * 4))) % world @5:11
       let %i = %q % (%TR * (%TC * 4))    @5:11
       let %m2 = %i / (%TC * 4)           @5:11
       let %n2 = rank * %NS / 256 + %i % (%TC * 4) / 4 @5:11

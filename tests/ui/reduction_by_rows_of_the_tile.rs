@@ -1,0 +1,11 @@
+use flux::prelude::*;
+
+#[flux::kernel]
+fn kernel(a: &Global<bf16>, x: &Gathered<bf16>, c: &mut Global<bf16>) {
+    for tile in c.tiles() {
+        let x = x.wait(tile.rows());
+        c.store(tile, gemm(a.t(), x, tile));
+    }
+}
+
+fn main() {}
