@@ -28,8 +28,21 @@ pub enum Error {
     #[error("a world has 1 to 64 ranks, found {0}")]
     WorldSize(u32),
     /// A world's name that is none.
-    #[error("expected a world such as `host:8`, `gpu:4` or `devices:0,1`, found `{0}`")]
+    #[error("expected a world such as `host:8`, `gpu:4`, `devices:0,1` or `env`, found `{0}`")]
     WorldName(String),
+    /// Ranks of the host on two machines.
+    #[error(
+        "rank {own_rank} is on machine `{}`, rank {rank} on `{}`: ranks on the host share memory, and \
+         so one machine", hosts[0], hosts[1]
+    )]
+    OtherMachine {
+        /// This rank.
+        own_rank: u32,
+        /// A rank that is elsewhere.
+        rank: u32,
+        /// The names of both machines.
+        hosts: [String; 2],
+    },
     /// Data of another length than the tensor.
     #[error(
         "a tensor of {rows} x {cols} holds {} elements, found {found}",

@@ -48,7 +48,8 @@ impl Rank {
             Backend::Gpu(gpu) => Backend::Gpu(gpu.of(&members, &shared.session)),
         };
         let (limit, session) = (shared.limit, Arc::clone(&shared.session));
-        let shared = Shared { size: members.len(), backend, limit, members, session };
+        let (size, joined) = (members.len(), shared.joined.clone());
+        let shared = Shared { size, backend, limit, members, session, joined };
         Ok(Rank { shared: Arc::new(shared), rendezvous, index })
     }
 }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::gpu::GpuInstance;
 use crate::meeting::{Meeting, Step};
 use crate::problem;
+use crate::processes;
 use crate::source::{Member, Source, rejected, tiles};
 use crate::tensor::{Arg, Data, reborrow};
 use crate::world::{Backend, Rank, Shared};
@@ -212,8 +213,17 @@ impl Loaded {
                 let workspace = self.meeting.share("workspace", || {
                     let checked = member.verified.check_launch(launch);
                     checked.map_err(rejected(self.source.definition))?;
-                    let workspace = Arc::new(Workspace::new(&member.verified, launch)?);
-                    self.shared.session.add(&self.shared.members, &workspace);
+                    let Shared { session, members, joined, .. } = &*self.shared;
+                    let verified = &member.verified;
+                    let workspace = match joined {
+                        None => Workspace::new(verified, launch)?,
+                        Some(joined) => {
+                            let met = (&self.meeting, members);
+                            processes::workspace(joined, met, verified, launch)?
+                        }
+                    };
+                    let workspace = Arc::new(workspace);
+                    session.add(members, &workspace);
                     Ok(workspace)
                 })?;
                 let place = Place::Host(Arc::clone(&workspace));

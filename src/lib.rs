@@ -58,6 +58,7 @@ pub mod lang;
 mod meeting;
 pub mod prelude;
 mod problem;
+mod processes;
 mod recover;
 mod session;
 mod source;
@@ -73,13 +74,14 @@ pub use flux_ir::{
 pub use flux_macros::{kernel, module, schedule};
 pub use gpu::{Outbox, Peers};
 pub use graph::Graph;
+pub use processes::{Processes, Processor};
 pub use tensor::{Element, Tensor};
 pub use world::{Rank, World};
 
 /// Devices, their memory and streams, for callers who bring their own to [`Rank::adopt`] and
-/// [`Rank::use_stream`].
+/// [`Rank::use_stream`]; the meeting place of processes, for launchers.
 pub mod runtime {
-    pub use flux_runtime::{Device, DeviceBuffer, Stream};
+    pub use flux_runtime::{Coordinator, Device, DeviceBuffer, Stream};
 }
 
 /// What generated code uses. No promise is made about it.

@@ -2,8 +2,9 @@
 
 use crate::error::Error;
 use crate::problem::Extents;
+use crate::session::Members;
 use flux_ir::fingerprint;
-use flux_runtime::Rendezvous;
+use flux_runtime::{Joined, Rendezvous, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,17 @@ impl Meeting {
 
     fn gather(&self, key: u64, payload: Vec<u8>) -> Result<Arc<[Vec<u8>]>, Error> {
         Ok(self.rendezvous.all_gather(self.rank, key, payload, self.limit)?)
+    }
+
+    /// Memory of each rank, mapped by all: rank r's has `words[r]` words.
+    pub(crate) fn segments(
+        &self,
+        joined: &Joined,
+        members: &Members,
+        words: &[u64],
+    ) -> Result<Vec<Segment>, Error> {
+        let own = (self.rank, members.ranks());
+        Ok(joined.share(&self.rendezvous, own, self.key("segments"), words, self.limit)?)
     }
 
     /// Checks that every rank is about to do the same thing, to the same kernel, and gives every
@@ -91,7 +103,21 @@ impl Meeting {
         };
         let limit = self.limit.max(BUILD_LIMIT);
         let shared = self.rendezvous.get_or_create(self.rank, self.key(purpose), limit, build)?;
-        (*shared).clone().map_err(Error::Together)
+        let made = (*shared).clone().map_err(Error::Together);
+        if self.rendezvous.spans_processes() { self.together(purpose, made) } else { made }
+    }
+
+    /// What every rank has made for itself: where one could not, none has it.
+    fn together<T>(&self, purpose: &str, made: Result<T, Error>) -> Result<T, Error> {
+        let said = made.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        let (key, limit) = (self.key(purpose), self.limit.max(BUILD_LIMIT));
+        let all = self.rendezvous.all_gather(self.rank, key, said.into_bytes(), limit)?;
+        let value = made?;
+        let failed = all.iter().position(|said| !said.is_empty());
+        failed.map_or(Ok(value), |rank| {
+            let reason = String::from_utf8_lossy(&all[rank]).into_owned();
+            Err(flux_runtime::Error::OnRank { rank: rank as u32, reason }.into())
+        })
     }
 }
 

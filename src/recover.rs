@@ -70,10 +70,20 @@ impl Rank {
         match &self.shared.backend {
             Backend::Host { .. } => {
                 let workspaces = self.shared.session.workspaces_of(&self.shared.members);
-                // One rank does it for all.
-                let mut own = workspaces.iter().filter(|_| self.index == 0);
-                own.try_for_each(|workspace| workspace.restart(launches))
-                    .map_err(|error| error.to_string())
+                let mut workspaces = workspaces.iter();
+                let begun = if self.shared.joined.is_some() {
+                    // Each process does it for its own rank.
+                    let rank = self.shared.members.in_world(self.index);
+                    workspaces.try_for_each(|(members, workspace)| {
+                        let rank = members.position(rank);
+                        rank.map_or(Ok(()), |rank| workspace.restart_rank(rank, launches))
+                    })
+                } else {
+                    // One rank does it for all.
+                    let mut all = workspaces.filter(|_| self.index == 0);
+                    all.try_for_each(|(_, workspace)| workspace.restart(launches))
+                };
+                begun.map_err(|error| error.to_string())
             }
             Backend::Gpu(gpu) => {
                 gpu.begin_anew(self.index, launches).map_err(|error| error.to_string())

@@ -37,6 +37,16 @@ impl Members {
         self.ranks[index as usize]
     }
 
+    /// The numbers in the world, by index.
+    pub(crate) fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// The index of a rank of the world among these.
+    pub(crate) fn position(&self, rank: u32) -> Option<u32> {
+        self.ranks.iter().zip(0..).find_map(|(&member, index)| (member == rank).then_some(index))
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.ranks.len() as u32
     }
@@ -104,11 +114,11 @@ impl Session {
         workspaces.push((members.clone(), Arc::downgrade(workspace)));
     }
 
-    /// The workspaces that concern nobody but `members`, each once.
-    pub(crate) fn workspaces_of(&self, members: &Members) -> Vec<Arc<Workspace>> {
+    /// The workspaces that concern nobody but `members`, each once, and whom they do.
+    pub(crate) fn workspaces_of(&self, members: &Members) -> Vec<(Members, Arc<Workspace>)> {
         let workspaces = self.workspaces();
         let own = workspaces.iter().filter(|(users, _)| users.are_among(members));
-        own.filter_map(|(_, workspace)| workspace.upgrade()).collect()
+        own.filter_map(|(users, workspace)| Some((users.clone(), workspace.upgrade()?))).collect()
     }
 
     fn workspaces(&self) -> MutexGuard<'_, Vec<(Members, Weak<Workspace>)>> {

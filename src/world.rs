@@ -1,12 +1,13 @@
 //! Worlds and ranks: the same source runs over threads, over GPUs, over virtual ranks of one GPU, or
-//! (later) over processes.
+//! over processes.
 
 use crate::error::Error;
 use crate::gpu::{Gpu, Outbox, Peers};
 use crate::meeting::Meeting;
+use crate::processes::Processes;
 use crate::session::{Members, Session};
 use crate::tensor::{Element, OnDevice, Storage, Tensor};
-use flux_runtime::{Device, DeviceBuffer, Rendezvous, Stream};
+use flux_runtime::{Device, DeviceBuffer, Joined, Rendezvous, Stream};
 use flux_sim::time::Recording;
 use std::any::Any;
 use std::fmt;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     /// The numbers of these ranks in the world that they are of, or a group of.
     pub(crate) members: Members,
     pub(crate) session: Arc<Session>,
+    /// What ties this process to the others, where each rank is one.
+    pub(crate) joined: Option<Arc<Joined>>,
 }
 
 /// What ranks are made of.
@@ -142,7 +145,34 @@ impl World {
         if !(1..=64).contains(&size) {
             return Err(Error::WorldSize(size));
         }
-        Ok(World { shared: Arc::new(Shared::new(size, backend, LIMIT)) })
+        Ok(World { shared: Arc::new(Shared::new(size, backend, LIMIT, None)) })
+    }
+
+    /// The world of which this process is one rank, as the launcher that started it says in the
+    /// environment: torchrun, mpirun, srun, `flux launch`. Returns when all ranks have come;
+    /// [`Processes`] has other deadlines, addresses and processors.
+    ///
+    /// [`World::run`] then runs this process's rank alone, and gives what it returned.
+    ///
+    /// ```
+    /// use flux::prelude::*;
+    ///
+    /// match World::from_env() {
+    ///     Ok(world) => println!("one of {} ranks", world.size()),
+    ///     Err(reason) => println!("not started by a launcher: {reason}"),
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Processes::from_env`] and [`Processes::join`].
+    pub fn from_env() -> Result<World, Error> {
+        Processes::from_env()?.join()
+    }
+
+    /// The world that a process has joined.
+    pub(crate) fn joined(joined: Arc<Joined>, backend: Backend) -> World {
+        let shared = Shared::new(joined.world(), backend, LIMIT, Some(joined));
+        World { shared: Arc::new(shared) }
     }
 
     /// The same ranks, with another limit on how long any wait may take before its launch fails
@@ -163,8 +193,8 @@ impl World {
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> World {
         let limit = limit.min(LONGEST);
-        let Shared { size, ref backend, .. } = *self.shared;
-        World { shared: Arc::new(Shared::new(size, backend.clone(), limit)) }
+        let Shared { size, ref backend, ref joined, .. } = *self.shared;
+        World { shared: Arc::new(Shared::new(size, backend.clone(), limit, joined.clone())) }
     }
 
     /// The number of ranks.
@@ -172,7 +202,8 @@ impl World {
         self.shared.size
     }
 
-    /// The ranks that live in this process (all, or the one that is active), to be run on threads of one's own. Operations that
+    /// The ranks that live in this process (all, the one that is active, or the one that the process
+    /// is), to be run on threads of one's own. Operations that
     /// concern all ranks (loading, the first launch of a shape) wait for each other, so no two
     /// ranks may share a thread.
     pub fn ranks(&self) -> Vec<Rank> {
@@ -180,8 +211,12 @@ impl World {
             Backend::Gpu(gpu) => gpu.ranks(),
             Backend::Host { .. } => self.shared.size,
         };
-        let Shared { size, backend, limit, .. } = &*self.shared;
-        let shared = Arc::new(Shared::new(*size, backend.clone(), *limit));
+        let Shared { size, backend, limit, joined, .. } = &*self.shared;
+        let shared = Arc::new(Shared::new(*size, backend.clone(), *limit, joined.clone()));
+        if let Some(joined) = joined {
+            let rendezvous = Arc::new(joined.meet());
+            return vec![Rank { shared, rendezvous, index: joined.rank() }];
+        }
         let rendezvous = Arc::new(Rendezvous::new(active));
         let rank = |index| {
             let (shared, rendezvous) = (Arc::clone(&shared), Arc::clone(&rendezvous));
@@ -190,7 +225,9 @@ impl World {
         (0..active).map(rank).collect()
     }
 
-    /// Runs `program` on every rank, each on a thread of its own, and gathers what they return.
+    /// Runs `program` on every rank of this process, each on a thread of its own, and gathers what
+    /// they return: where ranks are processes, one. Rank 0's process then waits for the others to
+    /// end too, for as long as a wait may take, as they may meet in it.
     ///
     /// # Errors
     /// The error of the rank that failed first. Its peers are told where ranks meet (loading, the
@@ -223,19 +260,22 @@ impl World {
             });
             ended.collect()
         });
+        if let Some(joined) = &self.shared.joined {
+            joined.wait_idle(self.shared.limit);
+        }
         all_or_first(ended)
     }
 }
 
 impl Shared {
     /// All ranks of a world, in a session of their own.
-    fn new(size: u32, backend: Backend, limit: Duration) -> Shared {
+    fn new(size: u32, backend: Backend, limit: Duration, joined: Option<Arc<Joined>>) -> Shared {
         let (members, session) = (Members::new(0..size), Arc::new(Session::new(size)));
         let backend = match backend {
             Backend::Host { ctas } => Backend::Host { ctas },
             Backend::Gpu(gpu) => Backend::Gpu(gpu.of(&members, &session)),
         };
-        Shared { size, backend, limit, members, session }
+        Shared { size, backend, limit, members, session, joined }
     }
 }
 
@@ -274,8 +314,12 @@ fn resume<T>(panic: Box<dyn Any + Send>) -> T {
 impl FromStr for World {
     type Err = Error;
 
-    /// `host:8`, `gpu:4` (virtual ranks of the first GPU) or `devices:0,1`.
+    /// `host:8`, `gpu:4` (virtual ranks of the first GPU), `devices:0,1`, or `env`: one rank for each
+    /// process, as a launcher started them ([`World::from_env`]).
     fn from_str(name: &str) -> Result<World, Error> {
+        if name == "env" {
+            return World::from_env();
+        }
         let unknown = || Error::WorldName(name.to_owned());
         let number = |text: &str| text.parse::<u32>().map_err(|_| unknown());
         let (kind, given) = name.split_once(':').ok_or_else(unknown)?;
@@ -293,7 +337,12 @@ impl FromStr for World {
 impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shared.backend {
-            Backend::Host { .. } => write!(f, "host:{}", self.shared.size),
+            Backend::Host { .. } => match &self.shared.joined {
+                None => write!(f, "host:{}", self.shared.size),
+                Some(joined) => {
+                    write!(f, "rank {} of {} processes", joined.rank(), self.shared.size)
+                }
+            },
             Backend::Gpu(gpu) => match (gpu.passive(), gpu.ordinals()) {
                 (Some(_), _) => write!(f, "gpu:1 of {} ({})", self.shared.size, gpu.name()),
                 (None, None) => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),
@@ -452,10 +501,10 @@ impl Rank {
     /// [`Error::Unsupported`] on the host, where threads do as much, and for a stream of another device.
     pub fn on(&self, stream: Stream) -> Result<Rank, Error> {
         let gpu = self.gpu("on")?.on(self.index, stream)?;
-        let Shared { size, limit, members, session, .. } = &*self.shared;
-        let (members, session) = (members.clone(), Arc::clone(session));
+        let Shared { size, limit, members, session, joined, .. } = &*self.shared;
+        let (members, session, joined) = (members.clone(), Arc::clone(session), joined.clone());
         let (size, limit, backend) = (*size, *limit, Backend::Gpu(gpu));
-        let shared = Arc::new(Shared { size, backend, limit, members, session });
+        let shared = Arc::new(Shared { size, backend, limit, members, session, joined });
         Ok(Rank { shared, ..self.again() })
     }
 

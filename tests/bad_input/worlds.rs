@@ -41,8 +41,9 @@ fn a_name_that_is_no_world_is_quoted() {
         "devices:-1",
     ] {
         let error = name.parse::<World>().expect_err("no such world");
-        let says =
-            format!("expected a world such as `host:8`, `gpu:4` or `devices:0,1`, found `{name}`");
+        let says = format!(
+            "expected a world such as `host:8`, `gpu:4`, `devices:0,1` or `env`, found `{name}`"
+        );
         assert_eq!(error.to_string(), says);
     }
     for name in ["host:0", "gpu:0", "host:65", "gpu:65"] {
