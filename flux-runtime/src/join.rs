@@ -138,11 +138,11 @@ impl Joined {
         }
     }
 
-    /// Where this process has the meeting place, waits until no other rank needs it: all have left
-    /// their places, or have ended. Waits `limit` at most.
+    /// Where this process has the meeting place, waits until no other rank needs those places of it
+    /// that this one has met at: all have left them, or have ended. Waits `limit` at most.
     pub fn wait_idle(&self, limit: Duration) {
         if let Some(coordinator) = &self.coordinator {
-            coordinator.wait_idle(limit);
+            coordinator.wait_behind(self.rank, limit);
         }
     }
 

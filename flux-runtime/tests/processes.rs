@@ -8,7 +8,7 @@ mod ranks;
 use flux_runtime::{Coordinator, Error, Job, Joined};
 use libtest_mimic::{Arguments, Trial};
 use ranks::{LONG, ROLE, port, start, start_all};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::Signal;
 use std::env;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -109,7 +109,7 @@ fn meet(role: &str, joined: &Joined, limit: Duration) -> Result<(), Error> {
         "poor" => {
             place.all_gather(rank, 1, Vec::new(), LONG)?;
             if rank == 1 {
-                exhaust_descriptors();
+                ranks::exhaust_descriptors();
             }
             share(joined, &place)?;
         }
@@ -134,15 +134,6 @@ fn share(joined: &Joined, place: &flux_runtime::Rendezvous) -> Result<(), Error>
         assert!(all().all(|word| word.load(Ordering::Acquire) == sum));
     }
     Ok(())
-}
-
-/// Leaves no descriptor to this process.
-fn exhaust_descriptors() {
-    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
-    setrlimit(Resource::Nofile, limit).expect("a lower limit");
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        std::mem::forget(file);
-    }
 }
 
 /// That a job at this port works: what was there before has left nothing behind.

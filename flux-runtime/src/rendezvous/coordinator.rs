@@ -116,7 +116,17 @@ impl Coordinator {
     /// Waits until no rank is in the middle of something, `limit` at most: each has abandoned its
     /// places, closed them, gone, or never come.
     pub fn wait_idle(&self, limit: Duration) {
-        self.wait(limit, Seat::is_busy);
+        self.wait(limit, |seat| seat.is_busy(u64::MAX));
+    }
+
+    /// As [`Coordinator::wait_idle`], for the places of the world that `rank` has begun: in later ones
+    /// the others may be waiting for it.
+    pub(crate) fn wait_behind(&self, rank: u32, limit: Duration) {
+        let sessions = match self.hall.lock().seats.get(rank as usize) {
+            Some(Seat::Taken(line)) => line.begun(),
+            Some(Seat::Empty | Seat::Left(_)) | None => 0,
+        };
+        self.wait(limit, |seat| seat.is_busy(sessions));
     }
 
     /// Waits until every rank has come and gone, `limit` at most.
@@ -157,9 +167,9 @@ fn bind(address: &str) -> io::Result<TcpListener> {
 }
 
 impl Seat {
-    fn is_busy(&self) -> bool {
+    fn is_busy(&self, sessions: u64) -> bool {
         match self {
-            Seat::Taken(line) => line.is_busy(),
+            Seat::Taken(line) => line.is_busy(sessions),
             Seat::Empty | Seat::Left(_) => false,
         }
     }
@@ -289,7 +299,7 @@ impl Hall {
             }
         };
         line.hang_up();
-        self.leave(line.rank(), why, line.is_busy());
+        self.leave(line.rank(), why, line.is_busy(u64::MAX));
         line.abandon_all();
     }
 

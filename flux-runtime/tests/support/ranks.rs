@@ -1,6 +1,6 @@
 //! Real processes as ranks: this test's own program, started again with a role.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -53,6 +53,15 @@ pub(crate) struct Ended {
 pub(crate) fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its number").port()
+}
+
+/// Leaves no descriptor to this process.
+pub(crate) fn exhaust_descriptors() {
+    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).expect("a lower limit");
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        std::mem::forget(file);
+    }
 }
 
 /// Starts a rank in a role, with more variables.

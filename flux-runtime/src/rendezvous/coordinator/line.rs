@@ -38,8 +38,8 @@ struct State {
 struct Place {
     local: Arc<Local>,
     index: u32,
-    /// Whether it is one of the whole world that the rank has not left.
-    is_busy: bool,
+    /// Its number among those of the whole world, while the rank has not left it.
+    session: Option<u64>,
 }
 
 impl Line {
@@ -60,9 +60,16 @@ impl Line {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the rank is in the middle of something.
-    pub(super) fn is_busy(&self) -> bool {
-        self.lock().places.iter().flatten().any(|place| place.is_busy)
+    /// Whether the rank is in the middle of something: of the first `sessions` of the world's places.
+    pub(super) fn is_busy(&self, sessions: u64) -> bool {
+        let state = self.lock();
+        let mut open = state.places.iter().flatten().filter_map(|place| place.session);
+        open.any(|session| session < sessions)
+    }
+
+    /// Places of the world that the rank has begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.lock().begun
     }
 
     /// Sends a message; a rank that takes none is cut off.
@@ -107,7 +114,7 @@ impl Line {
             Request::Abandon { reason } => self.place(place).and_then(|found| {
                 found.local.abandon(found.index, text(reason))?;
                 if let Some(Some(place)) = self.lock().places.get_mut(place as usize) {
-                    place.is_busy = false;
+                    place.session = None;
                 }
                 hall.changed.notify_all();
                 Ok(Answer::Done)
@@ -153,7 +160,7 @@ impl Line {
             Request::Group { members, limit } => {
                 let group = local.group(*index, &members, limit.min(LONGEST))?;
                 let index = members.iter().position(|member| member == index).unwrap_or(0) as u32;
-                self.add(Place { local: group, index, is_busy: false })
+                self.add(Place { local: group, index, session: None })
             }
             Request::Recover { limit } => {
                 local.recover(*index, limit.min(LONGEST))?;
@@ -172,7 +179,7 @@ impl Line {
             state.begun - 1
         };
         let local = hall.session(number)?;
-        self.add(Place { local, index: self.rank, is_busy: true })
+        self.add(Place { local, index: self.rank, session: Some(number) })
     }
 
     /// The number of a place from now on.
@@ -199,7 +206,7 @@ impl Line {
     /// more either.
     fn close(&self, number: u32) {
         let place = self.lock().places.get_mut(number as usize).and_then(Option::take);
-        if let Some(place) = place.filter(|place| place.is_busy) {
+        if let Some(place) = place.filter(|place| place.session.is_some()) {
             let _ = place.local.abandon(place.index, "it has left");
         }
     }
