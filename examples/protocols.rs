@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release --example protocols -- --world host:4
 //! cargo run --release --example protocols -- --world gpu:4
+//! flux launch -n 4 -- target/release/examples/protocols --world env
 //! cargo run -p flux-cli -- show examples/protocols.rs:ring --program
 //! ```
 

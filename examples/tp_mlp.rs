@@ -7,6 +7,7 @@
 //! cargo run --release --example tp_mlp -- --world host:4
 //! cargo run --release --example tp_mlp -- --world gpu:4
 //! cargo run --release --example tp_mlp -- --world devices:0,1
+//! flux launch -n 4 -- target/release/examples/tp_mlp --world env
 //! make demo-model        # a real layer of a real model, on real text
 //! ```
 
@@ -21,6 +22,7 @@ use block::Block;
 use clap::Parser;
 use flux::prelude::*;
 use std::error::Error;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -68,8 +70,8 @@ use kernels::{ag_gemm_gelu, gemm_rs_residual};
 /// Runs a tensor-parallel MLP block over a world of ranks and compares it with plain f32.
 #[derive(Parser)]
 struct Options {
-    /// The ranks: `host:N` (threads), `gpu:N` (virtual ranks of one GPU), or one on each GPU that
-    /// `devices:0,1` lists.
+    /// The ranks: `host:N` (threads), `gpu:N` (virtual ranks of one GPU), one on each GPU that
+    /// `devices:0,1` lists, or `env` (processes, under a launcher).
     #[arg(long, default_value = "host:4")]
     world: String,
     /// A safetensors file with BERT-style names; without it, seeded data in GPT-3's proportions.
@@ -112,7 +114,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             Block::from_bert(bert::load(path, options.layer, &options.text)?)
         }
         None => {
-            let on_gpu = !options.world.starts_with("host");
+            let on_gpu = !["host", "env"].iter().any(|name| options.world.starts_with(name));
             let block = Block::gpt3_scaled(on_gpu);
             println!("no --weights: a block in GPT-3's proportions on seeded random data");
             block
@@ -122,12 +124,16 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("block:   {} tokens, hidden {}, inner {}\n", block.tokens, block.hidden, block.inner);
     let parts = world.run(|rank| run_rank(rank, &block, options.repeat))?;
     let reference = block.reference();
-    let h_error = {
-        let h = block.join_columns(parts.iter().map(|part| part.h.as_slice()), world.size());
-        block::relative_error(&h, &reference.h)
-    };
+    // What the ranks of this process have: all, or where ranks are processes, one.
+    let h: Vec<f32> = parts.iter().flat_map(|part| part.h.iter().copied()).collect();
+    let h_expected: Vec<f32> =
+        parts.iter().flat_map(|part| block.h_cols(&reference.h, &part.inner)).collect();
+    let h_error = block::relative_error(&h, &h_expected);
     let y: Vec<f32> = parts.iter().flat_map(|part| part.y.iter().copied()).collect();
-    let y_error = block::relative_error(&y, &reference.y);
+    let y_rows = |part: &Part| part.rows.start * block.hidden..part.rows.end * block.hidden;
+    let y_expected: Vec<f32> =
+        parts.iter().flat_map(|part| reference.y[y_rows(part)].iter().copied()).collect();
+    let y_error = block::relative_error(&y, &y_expected);
     let share = block.inner.div_ceil(world.size() as usize);
     let slowest = |time: fn(&Part) -> Duration| parts.iter().map(time).max().unwrap_or_default();
     report(
@@ -155,6 +161,10 @@ fn run() -> Result<(), Box<dyn Error>> {
 
 /// What one rank computed.
 struct Part {
+    /// Its columns of h.
+    inner: Range<usize>,
+    /// Its rows of y.
+    rows: Range<usize>,
     h: Vec<f32>,
     y: Vec<f32>,
     gather_time: Duration,
@@ -179,7 +189,8 @@ fn run_rank(rank: &Rank, block: &Block, repeat: u32) -> Result<Part, flux::Error
     let gather_time = time(rank, repeat, || up.launch(&x, &w1, &b1, &mut h))?;
     let scatter_time = time(rank, repeat, || down.launch(&h, &w2, &b2, &x, &mut y))?;
     let to_f32 = |data: Vec<bf16>| data.into_iter().map(bf16::to_f32).collect();
-    Ok(Part { h: to_f32(h.to_vec()?), y: to_f32(y.to_vec()?), gather_time, scatter_time })
+    let (h, y) = (to_f32(h.to_vec()?), to_f32(y.to_vec()?));
+    Ok(Part { inner, rows, h, y, gather_time, scatter_time })
 }
 
 /// The mean time of a launch, after one that is not counted.

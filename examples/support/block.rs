@@ -84,23 +84,14 @@ impl Block {
         self.w2.chunks_exact(self.inner).flat_map(|row| to_bf16(&row[inner.clone()])).collect()
     }
 
-    /// `h` of the whole block from the column blocks of all ranks.
-    pub(crate) fn join_columns<'a>(
+    /// Columns `inner` of `h`, row by row.
+    pub(crate) fn h_cols<'a>(
         &self,
-        parts: impl Iterator<Item = &'a [f32]>,
-        world: u32,
-    ) -> Vec<f32> {
-        let share = self.inner.div_ceil(world as usize);
-        let mut h = vec![0.0; self.tokens * self.inner];
-        for (rank, part) in parts.enumerate() {
-            let first = (rank * share).min(self.inner);
-            let cols = (first + share).min(self.inner) - first;
-            for (row, values) in part.chunks_exact(cols.max(1)).enumerate().take(self.tokens) {
-                let at = row * self.inner + first;
-                h[at..at + cols].copy_from_slice(&values[..cols]);
-            }
-        }
-        h
+        h: &'a [f32],
+        inner: &Range<usize>,
+    ) -> impl Iterator<Item = f32> + use<'a> {
+        let inner = inner.clone();
+        h.chunks_exact(self.inner).flat_map(move |row| row[inner.clone()].iter().copied())
     }
 
     /// The block in plain f32, from the unrounded data.
@@ -125,6 +116,10 @@ impl Block {
 pub(crate) fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     if a.len() != b.len() {
         return f64::INFINITY;
+    }
+    if a.is_empty() {
+        // A rank that owns nothing.
+        return 0.0;
     }
     let square = |value: f64| value * value;
     let off: f64 = a.iter().zip(b).map(|(&a, &b)| square(f64::from(a) - f64::from(b))).sum();

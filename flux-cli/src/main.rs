@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod explain;
 mod instrumented;
+mod launch;
 mod order;
 mod show;
 mod sim;
@@ -39,7 +40,8 @@ Examples:
   flux check --explain ag_gemm --svg ag_gemm.svg       a small launch as a picture
   flux sim ag_gemm --m 8192 --n 49152 --k 12288 --world 8 --machine h200-nvlink
                                                        what a launch takes, and what it waits for
-  flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt";
+  flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt
+  flux launch -n 4 -- my_program --world env           four processes, each of them a rank";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -54,6 +56,8 @@ enum Verb {
     /// Measures: every contestant in one run, in turn, verified.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Starts a program as the ranks of a world: processes of this machine.
+    Launch(launch::Launch),
 }
 
 /// Shows a kernel.
@@ -247,6 +251,7 @@ fn main() -> ExitCode {
             sim::run(&options, ctas).map(|text| (text, ExitCode::SUCCESS))
         }
         Verb::Bench(bench) => bench::run(&bench),
+        Verb::Launch(options) => launch::run(&options).map(|code| (String::new(), code)),
     };
     match outcome {
         Ok((text, code)) => match io::stdout().lock().write_all(text.as_bytes()) {
