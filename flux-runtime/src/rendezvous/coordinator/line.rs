@@ -111,14 +111,19 @@ impl Line {
                 let number = place.local.next_number(place.index)?;
                 Ok(Answer::Number(number))
             }),
-            Request::Abandon { reason } => self.place(place).and_then(|found| {
-                found.local.abandon(found.index, text(reason))?;
+            Request::Abandon { reason } => {
+                let abandoned = self.place(place).and_then(|found| {
+                    found.local.abandon(found.index, text(reason))?;
+                    Ok(Answer::Done)
+                });
+                self.tell(&Told::Reply { id, answer: abandoned });
+                // The rank knows before the coordinator may think that it needs nothing more.
                 if let Some(Some(place)) = self.lock().places.get_mut(place as usize) {
                     place.session = None;
                 }
                 hall.changed.notify_all();
-                Ok(Answer::Done)
-            }),
+                return;
+            }
             Request::Gather { .. } | Request::Group { .. } | Request::Recover { .. } => {
                 return self.answer_later(id, place, request);
             }
