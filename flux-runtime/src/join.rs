@@ -94,6 +94,10 @@ impl Joined {
         drop(place);
         match met {
             Ok(peers) => {
+                if let Some(coordinator) = &coordinator {
+                    // What they said may be the end of it: then all have to have heard it.
+                    coordinator.wait_behind(rank, LAST_WORDS);
+                }
                 let is_at_rank0 = matches!(job.meet, Meet::AtRank0(_));
                 Ok(Joined { rank, is_at_rank0, connection, peers, handover, coordinator })
             }
