@@ -232,6 +232,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
     let gathers = has(Distribution::Gathered) || has(Distribution::Exchanged);
     let (scatters, reduces) = (has(Distribution::Scattered), has(Distribution::Reduced));
     let algorithm = |schedule: &Schedule| schedule.all_reduce.unwrap_or_default();
+    let path = |schedule: &Schedule| schedule.reduce_scatter.unwrap_or_default();
     let pushes = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
     let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);
     let serves = compiled.target == wanted.target
@@ -243,6 +244,8 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && compiled.balance == wanted.balance
         && compiled.cache == wanted.cache
         && (!reduces || algorithm(compiled) == algorithm(wanted))
+        && (!scatters || path(compiled) == path(wanted))
+        && compiled.partials == wanted.partials
         && (!gathers || pushes(compiled) == pushes(wanted))
         && (!scatters || stages(compiled) == stages(wanted));
     serves.then(|| wanted.clone())

@@ -7,6 +7,8 @@
 
 #[path = "support/bad_device.rs"]
 mod bad_device;
+#[path = "support/chained_device.rs"]
+mod chained_device;
 #[path = "support/data.rs"]
 mod data;
 #[path = "support/language_device.rs"]
@@ -240,6 +242,7 @@ fn main() -> ExitCode {
     );
     trials.extend(language_device::trials(missing.is_some()));
     trials.extend(bad_device::trials(missing.is_some()));
+    trials.extend(chained_device::trials(missing.is_some()));
     trials.extend(passive_device::trials(missing.is_some()));
     trials.extend(protocols_device::trials(missing.is_some()));
     trials.extend(real_devices::trials(missing.is_some()));

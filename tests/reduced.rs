@@ -7,7 +7,7 @@ mod data;
 use data::{Draw, product};
 use flux::kernels::{gemm_ar, gemm_ar_bias_residual, gemm_rs};
 use flux::prelude::*;
-use flux::{AllReduce, Error};
+use flux::{AllReduce, ElementKind, Error, ReduceScatter};
 
 const SHAPES: [[usize; 3]; 4] = [[1, 8, 8], [5, 40, 24], [37, 72, 16], [130, 200, 40]];
 
@@ -29,6 +29,35 @@ fn expected(ranks: u32, shape: [usize; 3]) -> Vec<f64> {
 fn schedules() -> [Option<Schedule>; 3] {
     let of = |algorithm| Some(Schedule::host().tile(16, 24, 16).all_reduce(algorithm));
     [None, of(AllReduce::OneShot), of(AllReduce::TwoShot)]
+}
+
+/// A shipped kernel takes a path of one's own on the host, and every path gives the sum.
+#[test]
+fn sums_that_pass_from_rank_to_rank_are_whole() -> Result<(), Error> {
+    for ranks in 1..=8 {
+        let world = World::host(ranks)?;
+        let shape @ [m, n, k] = SHAPES[ranks as usize % SHAPES.len()];
+        let sum = expected(ranks, shape);
+        for algorithm in ReduceScatter::ALL {
+            for element in [None, Some(ElementKind::F32)] {
+                let mut schedule = Schedule::host().tile(16, 24, 16).reduce_scatter(algorithm);
+                schedule.partials = element;
+                let outputs = world.run(|rank| {
+                    let kernel = gemm_rs::load_with(rank, &schedule)?;
+                    let (a, b) = parts(rank.index().into(), shape);
+                    let (a, b) = (rank.tensor(m, k, &a)?, rank.tensor(n, k, &b)?);
+                    let mut c = rank.zeros::<bf16>(rank.own_rows(m), n)?;
+                    for _ in 0..3 {
+                        kernel.launch(&a, &b, &mut c)?;
+                    }
+                    c.to_vec()
+                })?;
+                let found: Vec<f64> = outputs.concat().iter().map(|x| x.to_f64()).collect();
+                assert_eq!(found, sum, "{ranks} ranks, {schedule}");
+            }
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -41,8 +41,7 @@ pub(crate) fn draw(program: &Program, options: &LaunchOptions) -> Result<String,
         let rows = view.table(id);
         let tiled = view.tiled(id);
         let of_all = tiled == (0..shape.m);
-        let covered = Shape { m: tiled.len() as u32, ..shape };
-        let grid = Grid::new(covered, program.tile, options.world, program.scatters());
+        let Some(grid) = view.grid(id) else { continue };
         writeln!(
             text,
             "order {} of {} x {} tiles, rank {} of {}: step of each tile, owners of its rows at the right",

@@ -2,7 +2,7 @@
 
 mod support;
 
-use flux_ir::{AllReduce, Balance, Cache, Consumers, Schedule, Transport};
+use flux_ir::{AllReduce, Balance, Cache, Consumers, Element, ReduceScatter, Schedule, Transport};
 use support::kernels::{self, GATHER, GATHER_ALONE, PLAIN, REDUCE, SCATTER, SCATTER_ALONE, SWIGLU};
 
 /// The schedules that kernels are given by default.
@@ -50,7 +50,16 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
     }
     if kernel == SCATTER || kernel == SCATTER_ALONE {
         let sent = |schedule: &Schedule| schedule.clone().transport(Transport::CopyEngine);
+        let narrow = base.clone().tile(128, 128, 64);
+        let chained = |algorithm, element| {
+            narrow.clone().reduce_scatter(algorithm).partials(element).stages(5)
+        };
         return vec![
+            chained(ReduceScatter::Ring, Element::Bf16),
+            chained(ReduceScatter::Ring, Element::F32),
+            chained(ReduceScatter::Add, Element::Bf16),
+            chained(ReduceScatter::Add, Element::F16),
+            chained(ReduceScatter::Add, Element::F32),
             base.clone(),
             base.clone().tile(128, 128, 64),
             ping_pong.clone().tile(128, 128, 64),

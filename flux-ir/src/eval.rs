@@ -47,6 +47,8 @@ pub struct RankView<'p> {
     tables: Vec<Vec<[u32; 4]>>,
     /// The rows of the output that the tiles of each table cover.
     tiled: Vec<Range<u32>>,
+    /// How they are cut into tiles.
+    grids: Vec<Grid>,
     /// By value, the loads it reads.
     loads: Vec<SmallVec<[u32; 1]>>,
     /// Body and exit of each agent.
@@ -136,6 +138,8 @@ pub enum Action {
         value: ValueId,
         /// What of workspace the value reads, by [`crate::program::Op::Load`]s: the elements of `to`.
         loads: Loads,
+        /// Whether it is added to what lies there.
+        adds: bool,
     },
     /// Sums contributions in the order of ranks.
     Sum {
@@ -204,10 +208,7 @@ impl<'p> RankView<'p> {
     pub fn new(program: &'p Program, launch: Launch, rank: u32) -> Result<Self, OrderError> {
         let mut view = RankView::definitions(program, launch, rank);
         let ranks = Ranks { rank, world: launch.world };
-        let scattered = program.scatters();
-        for (table, rows) in program.tables.values().zip(view.tiled.clone()) {
-            let shape = Shape { m: rows.len() as u32, ..launch.shape };
-            let grid = Grid::new(shape, program.tile, launch.world, scattered);
+        for (table, grid) in program.tables.values().zip(view.grids.clone()) {
             let tiles = table.order.table(&grid, ranks)?;
             let mut fields = Fields::new(&view, table);
             let rows = tiles.into_iter().map(|tile| {
@@ -224,14 +225,22 @@ impl<'p> RankView<'p> {
     pub fn definitions(program: &'p Program, launch: Launch, rank: u32) -> Self {
         let folder = Folder::new(program, launch, rank);
         let vars = folder.values();
-        let (loads, tables, tiled) = (loads(program), Vec::new(), Vec::new());
+        let (loads, tables, tiled, grids) = (loads(program), Vec::new(), Vec::new(), Vec::new());
         let agents = folder.agents();
-        let mut view = RankView { program, launch, rank, vars, tables, tiled, loads, agents };
+        let mut view =
+            RankView { program, launch, rank, vars, tables, tiled, grids, loads, agents };
         let tiled = program.tables.values().map(|table| {
             let [lo, hi] = [&table.tiled.lo, &table.tiled.hi].map(|end| clamp(view.constant(end)));
             lo..hi.max(lo)
         });
         view.tiled = tiled.collect();
+        let scattered = program.scatters();
+        let grids = program.tables.values().zip(&view.tiled).map(|(table, rows)| {
+            let shape = Shape { m: rows.len() as u32, ..launch.shape };
+            let grid = Grid::new(shape, program.tile, launch.world, scattered);
+            if table.by_shard { grid.by_shard() } else { grid }
+        });
+        view.grids = grids.collect();
         view
     }
 
@@ -243,6 +252,11 @@ impl<'p> RankView<'p> {
     /// The rows of the output that the tiles of a table cover.
     pub fn tiled(&self, table: TableId) -> Range<u32> {
         self.tiled.get(table.index()).cloned().unwrap_or_default()
+    }
+
+    /// The grid of tiles of a table.
+    pub fn grid(&self, table: TableId) -> Option<&Grid> {
+        self.grids.get(table.index())
     }
 
     /// An expression of symbols and definitions alone.

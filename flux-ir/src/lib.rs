@@ -31,7 +31,9 @@ pub use element::Element;
 pub use kernel::Kernel;
 pub use order::{Arrival, Departure, Order};
 pub use program::Program;
-pub use schedule::{AllReduce, Balance, Cache, Consumers, Head, Schedule, Tail, Transport};
+pub use schedule::{
+    AllReduce, Balance, Cache, Consumers, Head, ReduceScatter, Schedule, Tail, Transport,
+};
 pub use span::Span;
 pub use target::Target;
 pub use tile::{Grid, Ranks, Shape, TileCoord, TileShape};

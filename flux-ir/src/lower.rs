@@ -10,6 +10,7 @@
 //! | `gather::place` | shards | workspace, chunk map and the agent that pushes shards |
 //! | `exchange::place` | shards | workspace and signals of exchanged tensors, the agents that move them |
 //! | `scatter::place` | shards | workspace and signals of contributions |
+//! | `chain::place` | tensors | workspace and signals of a sum that passes from rank to rank |
 //! | `reduce::one_shot` | tensors | workspace and signals of a sum that every rank takes |
 //! | `protocol::place` | tensors | workspace, signals and roles of the user's own |
 //! | `tiles::order` | chunk maps | the tile table |
@@ -18,6 +19,7 @@
 //! | `Staged::drain` | chunk map | the agents that send contributions |
 
 mod build;
+mod chain;
 mod exchange;
 mod gather;
 mod gemm;
@@ -32,9 +34,9 @@ pub mod usage;
 mod values;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
-use crate::kernel::{Distribution, Kernel, Param, ParamId};
+use crate::kernel::{Distribution, Kernel, Op, OpEntry, Param, ParamId};
 use crate::program::Program;
-use crate::schedule::{AllReduce, Schedule, Transport};
+use crate::schedule::{AllReduce, ReduceScatter, Schedule, Transport};
 use build::Builder;
 use usage::Dim;
 
@@ -51,6 +53,7 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     let values = values::build(&mut builder, &tensors);
     let gathers = gather::place(&mut builder, &tensors);
     let scatter = scatter::place(&mut builder, &tensors);
+    let chain = chain::place(&mut builder, &tensors);
     let one_shot = reduce::one_shot(&mut builder, &tensors);
     let protocol = protocol::place(&mut builder, &tensors);
     let exchanges = exchange::place(&mut builder, &tensors);
@@ -59,6 +62,7 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
         gathers: &gathers,
         exchanges: &exchanges,
         scatter: scatter.as_ref(),
+        chain: chain.as_ref(),
         one_shot: one_shot.as_ref(),
         protocol: protocol.as_ref(),
     };
@@ -131,6 +135,7 @@ fn transport(
         let help = "leave `all_reduce` out, or declare an output `&mut Reduced<_>`";
         return Err(diagnostic.help(help).into());
     }
+    reduce_scatter(kernel, schedule, scattered, gathered)?;
     let exchanged = |written| {
         kernel.params.iter().find(|(id, _)| {
             kernel.tensor(*id).is_some_and(|(distribution, _, is_written)| {
@@ -188,6 +193,51 @@ fn transport(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the schedule moves contributions to a scattered output as they can be: a sum that passes
+/// from rank to rank is put, tile by tile.
+fn reduce_scatter(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    scattered: Option<(ParamId, &Param)>,
+    gathered: Option<(ParamId, &Param)>,
+) -> Result<(), Diagnostics> {
+    let refuse = |span, message: String, help: &str| {
+        Err(Diagnostic::new(Rule::Schedule, span, message).help(help).into())
+    };
+    let sums = |entry: &OpEntry| matches!(entry.op, Op::Reduce { .. });
+    if let (Some(element), false) = (schedule.partials, kernel.ops.values().any(sums)) {
+        let message =
+            format!("expected no `partials` where nothing is summed over ranks, found `{element}`");
+        return refuse(kernel.span, message, "leave `partials` out");
+    }
+    let Some(algorithm) = schedule.reduce_scatter else { return Ok(()) };
+    let name = algorithm.name();
+    let Some((_, param)) = scattered else {
+        let message =
+            format!("expected no `reduce_scatter` where nothing is scattered, found `{name}`");
+        let help = "leave `reduce_scatter` out, or declare an output `&mut Scattered<_>`";
+        return refuse(kernel.span, message, help);
+    };
+    if algorithm == ReduceScatter::LocalSum {
+        return Ok(());
+    }
+    let output = &param.name;
+    if let (Some(transport @ (Transport::CopyEngine | Transport::CopyFirst)), None) =
+        (schedule.transport, gathered)
+    {
+        let found = transport.name();
+        let message =
+            format!("expected tiles to be put where the sum `{output}` is {name}, found {found}");
+        return refuse(param.span, message, "leave `transport` out");
+    }
+    let cut = [("head", schedule.head.is_some()), ("tail", schedule.tail.is_some())];
+    if let (Some((what, _)), None) = (cut.into_iter().find(|(_, is_cut)| *is_cut), gathered) {
+        let message = format!("expected no `{what}` where `reduce_scatter = {name}`, found one");
+        return refuse(param.span, message, &format!("leave `{what}` out: tiles pass one by one"));
+    }
+    Ok(())
 }
 
 /// Whether the schedule moves what is reduced as it can be: contributions are put.

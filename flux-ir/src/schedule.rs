@@ -1,6 +1,7 @@
 //! A schedule: every choice that changes speed and never results (up to the rounding of sums
 //! whose order the kernel leaves open). A plain value.
 
+use crate::element::Element;
 use crate::order::Order;
 use crate::target::Target;
 use crate::tile::TileShape;
@@ -151,6 +152,35 @@ impl AllReduce {
     }
 }
 
+/// How each rank gets its rows of the sum over ranks, of a scattered output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ReduceScatter {
+    /// Every contribution travels to the owner of its rows, who adds them up: at once, in as much
+    /// workspace as there are ranks.
+    #[default]
+    LocalSum,
+    /// Ranks add to memory of the owner, one behind the other, the owner last: workspace for one sum.
+    Add,
+    /// The sum so far travels from rank to rank, each of which adds its contribution, the owner last:
+    /// data moves between neighbors alone.
+    Ring,
+}
+
+impl ReduceScatter {
+    /// Every algorithm.
+    pub const ALL: [ReduceScatter; 3] =
+        [ReduceScatter::LocalSum, ReduceScatter::Add, ReduceScatter::Ring];
+
+    /// The name in schedules.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceScatter::LocalSum => "local_sum",
+            ReduceScatter::Add => "add",
+            ReduceScatter::Ring => "ring",
+        }
+    }
+}
+
 /// How the first rows of a scattered output travel: in small copies, so that the link starts when
 /// few tiles are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -198,6 +228,10 @@ pub struct Schedule {
     pub transport: Option<Transport>,
     /// How every rank gets the sum of a reduced output; `None` takes two steps.
     pub all_reduce: Option<AllReduce>,
+    /// How each rank gets its rows of a scattered output; `None` sums them on their owner.
+    pub reduce_scatter: Option<ReduceScatter>,
+    /// What partial sums are rounded to as they travel; `None` takes the element type of the output.
+    pub partials: Option<Element>,
     /// Rows of a communication chunk; `None` sends a shard whole.
     pub chunk_rows: Option<u32>,
     /// How the first rows of a scattered output travel, where copy engines send them; `None` sends
@@ -224,6 +258,8 @@ impl Schedule {
             order: None,
             transport: None,
             all_reduce: None,
+            reduce_scatter: None,
+            partials: None,
             chunk_rows: None,
             head: None,
             tail: None,
@@ -304,6 +340,18 @@ impl Schedule {
         self
     }
 
+    /// Sets how each rank gets its rows of a scattered output.
+    pub const fn reduce_scatter(mut self, algorithm: ReduceScatter) -> Self {
+        self.reduce_scatter = Some(algorithm);
+        self
+    }
+
+    /// Sets what partial sums are rounded to as they travel.
+    pub const fn partials(mut self, element: Element) -> Self {
+        self.partials = Some(element);
+        self
+    }
+
     /// Sets the rows of a communication chunk.
     pub const fn chunk_rows(mut self, rows: u32) -> Self {
         self.chunk_rows = Some(rows);
@@ -350,6 +398,12 @@ impl fmt::Display for Schedule {
         }
         if let Some(algorithm) = self.all_reduce {
             write!(f, ", all_reduce = {}", algorithm.name())?;
+        }
+        if let Some(algorithm) = self.reduce_scatter {
+            write!(f, ", reduce_scatter = {}", algorithm.name())?;
+        }
+        if let Some(element) = self.partials {
+            write!(f, ", partials = {element}")?;
         }
         if let Some(rows) = self.chunk_rows {
             write!(f, ", chunk_rows = {rows}")?;

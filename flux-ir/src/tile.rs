@@ -1,6 +1,7 @@
 //! Arithmetic on tiles, grids of tiles and shards. No other module repeats these formulas.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Rows, columns and k-step of a tile, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,7 +58,7 @@ pub struct Ranks {
 /// What a tile order may look at: the grid of tiles of one launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Grid {
-    /// Tile rows: `ceil(m / tile.m)`.
+    /// Tile rows: `ceil(m / tile.m)`, or as many for each shard by itself.
     pub rows: u32,
     /// Tile columns: `ceil(n / tile.n)`.
     pub cols: u32,
@@ -69,6 +70,8 @@ pub struct Grid {
     pub shard_rows: u32,
     /// Whether the output is scattered, so that a rank's own tiles have to wait for its peers.
     pub scattered: bool,
+    /// Whether tiles begin anew with each shard: none is of two.
+    pub by_shard: bool,
 }
 
 impl Grid {
@@ -81,7 +84,39 @@ impl Grid {
             tile_m: tile.m,
             shard_rows: shard_rows(shape.m, world),
             scattered,
+            by_shard: false,
         }
+    }
+
+    /// The same rows, in tiles that begin anew with each shard.
+    pub const fn by_shard(self) -> Self {
+        let shard = if self.shard_rows == 0 { 1 } else { self.shard_rows };
+        let whole = self.m / shard * self.tiles_of_shard();
+        let rest = (self.m % shard).div_ceil(self.tile_m);
+        Grid { rows: whole.saturating_add(rest), by_shard: true, ..self }
+    }
+
+    /// Tile rows of a full shard that is cut by itself, at least one.
+    const fn tiles_of_shard(&self) -> u32 {
+        let tiles = self.shard_rows.div_ceil(self.tile_m);
+        if tiles == 0 { 1 } else { tiles }
+    }
+
+    /// The matrix rows of tile row `m`, cut at the edges.
+    pub const fn rows_of(&self, m: u32) -> Range<u32> {
+        let (within, begin, end) = match self.by_shard {
+            true => {
+                let of = self.tiles_of_shard();
+                let begin = (m / of).saturating_mul(self.shard_rows);
+                (m % of, begin, begin.saturating_add(self.shard_rows))
+            }
+            false => (m, 0, self.m),
+        };
+        let end = if end < self.m { end } else { self.m };
+        let first = begin.saturating_add(within.saturating_mul(self.tile_m));
+        let first = if first < end { first } else { end };
+        let below = first.saturating_add(self.tile_m);
+        first..if below < end { below } else { end }
     }
 
     /// The number of tiles; `u32::MAX` where there are more.
@@ -94,11 +129,9 @@ impl Grid {
         if self.shard_rows == 0 {
             return (0, 0);
         }
-        let first = m.saturating_mul(self.tile_m);
-        let below = first.saturating_add(self.tile_m);
-        let end = if below < self.m { below } else { self.m };
-        let last = if end > first { end - 1 } else { first };
-        (first / self.shard_rows, last / self.shard_rows)
+        let Range { start, end } = self.rows_of(m);
+        let last = if end > start { end - 1 } else { start };
+        (start / self.shard_rows, last / self.shard_rows)
     }
 }
 
@@ -122,6 +155,21 @@ pub const fn own_rows(m: u32, ranks: Ranks) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tiles_cover_every_row_once_and_those_by_shard_are_of_one_owner() {
+        for (m, world, tile_m) in (0..40).flat_map(|m| (1..=5).map(move |w| (m, w, 1 + m % 4))) {
+            let shape = Shape { m, n: 1, k: 1 };
+            let whole = Grid::new(shape, TileShape { m: tile_m, n: 1, k: 1 }, world, true);
+            for grid in [whole, whole.by_shard()] {
+                let covered: Vec<u32> = (0..grid.rows).flat_map(|m| grid.rows_of(m)).collect();
+                assert_eq!(covered, (0..m).collect::<Vec<_>>(), "{grid:?}");
+                let of_one = (0..grid.rows).all(|m| grid.owners(m).0 == grid.owners(m).1);
+                assert!(of_one || !grid.by_shard, "{grid:?}");
+                assert!((0..grid.rows).all(|m| !grid.rows_of(m).is_empty()), "{grid:?}");
+            }
+        }
+    }
 
     #[test]
     fn shards_cover_every_row_once() {

@@ -9,8 +9,8 @@ use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
 use flux_ir::{
-    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order, Schedule, Tail,
-    Target, Transport,
+    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order, ReduceScatter,
+    Schedule, Tail, Target, Transport,
 };
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
@@ -266,6 +266,8 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         order: _,
         transport,
         all_reduce,
+        reduce_scatter,
+        partials,
         chunk_rows,
         head,
         tail,
@@ -299,6 +301,16 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         AllReduce::OneShot => quote!(.all_reduce(::flux::AllReduce::OneShot)),
         AllReduce::TwoShot => quote!(.all_reduce(::flux::AllReduce::TwoShot)),
     });
+    let reduce_scatter = reduce_scatter.map(|algorithm| match algorithm {
+        ReduceScatter::LocalSum => quote!(.reduce_scatter(::flux::ReduceScatter::LocalSum)),
+        ReduceScatter::Add => quote!(.reduce_scatter(::flux::ReduceScatter::Add)),
+        ReduceScatter::Ring => quote!(.reduce_scatter(::flux::ReduceScatter::Ring)),
+    });
+    let partials = partials.map(|element| match element {
+        Element::Bf16 => quote!(.partials(::flux::ElementKind::Bf16)),
+        Element::F16 => quote!(.partials(::flux::ElementKind::F16)),
+        Element::F32 => quote!(.partials(::flux::ElementKind::F32)),
+    });
     let order = match &syntax.order {
         OrderSyntax::Default => None,
         OrderSyntax::BuiltIn(order) => built_in(order),
@@ -321,6 +333,8 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             .cache(::flux::Cache::#cache)
             #transport
             #all_reduce
+            #reduce_scatter
+            #partials
             #order
             #chunk_rows
             #head

@@ -113,6 +113,8 @@ enum Source {
     Values(Vec<f32>),
     /// To be read when the copy is performed.
     Region(Region),
+    /// What was computed, and is added to what lies there.
+    Addends(Vec<f32>),
 }
 
 impl<'r> Play<'r, '_> {
@@ -224,17 +226,18 @@ impl<'r> Play<'r, '_> {
             Action::Sum { own, element, from, loads } => {
                 acting.worker.sum(&event.tile, (*own, *element, loads), from)
             }
-            Action::Store { to, value, loads } if to.rank == acting.actor.rank => {
-                acting.worker.store(*value, to, loads)
+            Action::Store { to, value, loads, adds } if to.rank == acting.actor.rank => {
+                acting.worker.store((*value, *adds), to, loads)
             }
-            Action::Store { to, value, loads } => {
+            Action::Store { to, value, loads, adds } => {
                 let mut values = Vec::new();
                 let keep = |_, row: &[f32]| {
                     values.extend_from_slice(row);
                     Ok(())
                 };
                 acting.worker.evaluate(*value, to, loads, keep).map(|()| {
-                    acting.late.push(Late { span, to: to.clone(), from: Source::Values(values) });
+                    let from = if *adds { Source::Addends(values) } else { Source::Values(values) };
+                    acting.late.push(Late { span, to: to.clone(), from });
                 })
             }
             Action::Copy { from, to } => {
@@ -291,7 +294,8 @@ impl Acting<'_, '_> {
         for late in self.late.drain(..) {
             let performed = match &late.from {
                 Source::Region(from) => self.memory.copy(from, &late.to),
-                Source::Values(values) => write(self.memory, &late.to, values),
+                Source::Values(values) => write(self.memory, &late.to, values, false),
+                Source::Addends(values) => write(self.memory, &late.to, values, true),
             };
             performed.map_err(|fault| self.actor.error(late.span, fault))?;
         }
@@ -311,11 +315,16 @@ impl Acting<'_, '_> {
     }
 }
 
-fn write(memory: &Memory<'_>, to: &Region, values: &[f32]) -> Result<(), Fault> {
+/// Hands each row of `values` to `memory.store`, or `memory.add` where `adds`.
+fn write(memory: &Memory<'_>, to: &Region, values: &[f32], adds: bool) -> Result<(), Fault> {
     let place = memory.locate(to)?;
     let (rows, cols) = place.extent();
     for row in 0..rows {
-        memory.store(&place, row, &values[row * cols..][..cols])?;
+        let values = &values[row * cols..][..cols];
+        match adds {
+            true => memory.add(&place, row, values)?,
+            false => memory.store(&place, row, values)?,
+        }
     }
     Ok(())
 }

@@ -166,7 +166,9 @@ impl<'r, 'a> Run<'r, 'a> {
                 Action::Mainloop { products } => {
                     worker.mainloop((&event.tile, event.visit), products)
                 }
-                Action::Store { to, value, loads } => worker.store(*value, to, loads),
+                Action::Store { to, value, loads, adds } => {
+                    worker.store((*value, *adds), to, loads)
+                }
                 Action::Sum { own, element, from, loads } => {
                     worker.sum(&event.tile, (*own, *element, loads), from)
                 }

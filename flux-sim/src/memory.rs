@@ -1,5 +1,6 @@
 //! Everything one rank can reach during a launch: its tensors, its workspace and its peers'.
 
+use crate::epilogue::cast;
 use crate::error::{Error, Fault};
 use crate::given::Words;
 use crate::sheet::{Held, Sheet};
@@ -289,6 +290,20 @@ impl<'a> Memory<'a> {
             part.store(here);
             rest = behind;
         })
+    }
+
+    /// Adds to the region's row `row`, whole. Others add to it before or behind, as signals say.
+    pub(crate) fn add(
+        &self,
+        place: &Located<'_, '_>,
+        row: usize,
+        values: &[f32],
+    ) -> Result<(), Fault> {
+        let (mut sum, mut addend) = (vec![0.0; values.len()], vec![0.0; values.len()]);
+        self.load(place, row, 0..values.len(), &mut sum)?;
+        cast(place.element, values, &mut addend);
+        sum.iter_mut().zip(addend).for_each(|(sum, addend)| *sum += addend);
+        self.store(place, row, &sum)
     }
 
     fn write(

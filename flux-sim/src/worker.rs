@@ -103,16 +103,19 @@ impl<'m, 'a> Worker<'m, 'a> {
         self.epilogue.evaluate(self.memory, tiles, value, rows, cols, each)
     }
 
-    /// Writes `value` to the region `to`.
+    /// Writes `value` to the region `to`, or adds it to what lies there.
     pub(crate) fn store(
         &mut self,
-        value: ValueId,
+        (value, adds): (ValueId, bool),
         to: &Region,
         loads: &Loads,
     ) -> Result<(), Fault> {
         let memory = self.memory;
         let place = memory.locate(to)?;
-        self.evaluate(value, to, loads, |row, values| memory.store(&place, row, values))
+        self.evaluate(value, to, loads, |row, values| match adds {
+            true => memory.add(&place, row, values),
+            false => memory.store(&place, row, values),
+        })
     }
 
     /// Sums contributions in the order of ranks: those at `from`, and `own` in its place, rounded as

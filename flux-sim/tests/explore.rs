@@ -6,7 +6,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{AllReduce, Schedule, Shape, Target, Transport};
+use flux_ir::{AllReduce, ReduceScatter, Schedule, Shape, Target, Transport};
 use flux_sim::explore::{Difference, ExploreError, Limits, Outcome, Reduction, equivalent, run};
 
 /// The kernels of `flux-ir`'s file tests: one of each distribution.
@@ -108,6 +108,31 @@ fn reduced_outputs_are_sound_in_every_interleaving() {
     for algorithm in AllReduce::ALL {
         for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
             let schedule = small.all_reduce(algorithm);
+            let tile = schedule.tile;
+            let program = lower(&kernel, &schedule).expect("a Program");
+            for (world, rows, ctas) in
+                [(1, 2, 1), (2, 1, 1), (2, 2, 2), (2, 4, 1), (2, 5, 1), (3, 4, 1), (3, 2, 1)]
+            {
+                let shape = Shape { m: rows * tile.m / 2, n: tile.n, k: tile.k };
+                let launch = Launch { shape, world, ctas };
+                let outcome = run(&program, launch, EPOCHS, &Limits::default());
+                let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
+                assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
+                assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
+            }
+        }
+    }
+}
+
+/// Sums that pass from rank to rank, of shards that fill tiles and of those that do not.
+#[test]
+fn sums_that_pass_from_rank_to_rank_are_sound_in_every_interleaving() {
+    let (_, text) =
+        KERNELS.into_iter().find(|(name, _)| *name == "gemm_rs").expect("it is shipped");
+    let kernel: Kernel = text.parse().expect("a kernel");
+    for algorithm in [ReduceScatter::Add, ReduceScatter::Ring] {
+        for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
+            let schedule = small.reduce_scatter(algorithm);
             let tile = schedule.tile;
             let program = lower(&kernel, &schedule).expect("a Program");
             for (world, rows, ctas) in

@@ -1,10 +1,13 @@
 //! Sums over ranks are taken in the order of ranks: one result, bit for bit, on every rank, in every
-//! run and under every schedule, also of numbers whose sum depends on the order.
+//! run and under every schedule, also of numbers whose sum depends on the order. Sums that pass from
+//! rank to rank have an order of their own, as fixed.
 
 mod common;
 
 use common::{Case, Form, Matrix, Tensor, Tensors};
-use flux_ir::{AllReduce, Consumers, Element, Order, Ranks, Schedule, Shape, Transport};
+use flux_ir::{
+    AllReduce, Consumers, Element, Order, Ranks, ReduceScatter, Schedule, Shape, Transport,
+};
 use flux_sim::adversary;
 
 /// What a rank multiplies: two ranks in three have large numbers, opposite to each other's on the
@@ -34,6 +37,7 @@ fn rounded(element: Element, values: impl IntoIterator<Item = f64>) -> Vec<f32> 
 struct Problem {
     a: Vec<Matrix>,
     b: Vec<Matrix>,
+    products: Vec<Vec<f32>>,
     contributions: Vec<Vec<f32>>,
 }
 
@@ -47,12 +51,39 @@ impl Problem {
             (0..world).map(|rank| held(numbers(rows, (rank, world), side))).collect()
         };
         let (a, b) = (of(shape.m, Side::Left), of(shape.n, Side::Right));
-        let contribution = |(a, b): (&Matrix, &Matrix)| {
-            let products = a.data.iter().flat_map(|&x| b.data.iter().map(move |&y| x * y));
-            rounded(element, products.map(|product| f64::from(product as f32)))
+        let product = |(a, b): (&Matrix, &Matrix)| -> Vec<f32> {
+            a.data.iter().flat_map(|&x| b.data.iter().map(move |&y| (x * y) as f32)).collect()
         };
-        let contributions = a.iter().zip(&b).map(contribution).collect();
-        Problem { a, b, contributions }
+        let products: Vec<_> = a.iter().zip(&b).map(product).collect();
+        let each = |product: &Vec<f32>| rounded(element, product.iter().copied().map(f64::from));
+        let contributions = products.iter().map(each).collect();
+        Problem { a, b, products, contributions }
+    }
+
+    /// The sum of `owner` that begins with the rank before it, goes on with the one before that, and
+    /// ends with the owner; rounded to `partial` on its way and to `element` at its end.
+    fn chain(
+        &self,
+        algorithm: ReduceScatter,
+        [partial, element]: [Element; 2],
+        owner: usize,
+    ) -> Vec<f64> {
+        let world = self.products.len();
+        let round = |to: Element, x: f32| rounded(to, [f64::from(x)])[0];
+        let others = (1..world).map(|hop| (owner + world - hop) % world);
+        let mut sum = vec![-0.0; self.products[owner].len()];
+        for rank in others {
+            for (sum, &x) in sum.iter_mut().zip(&self.products[rank]) {
+                // Memory adds what travels, registers what was computed.
+                let addend = match algorithm {
+                    ReduceScatter::Ring => x,
+                    ReduceScatter::Add | ReduceScatter::LocalSum => round(partial, x),
+                };
+                *sum = round(partial, *sum + addend);
+            }
+        }
+        let whole = sum.iter().zip(&self.products[owner]).map(|(sum, x)| round(element, sum + x));
+        whole.map(f64::from).collect()
     }
 
     /// The sum that begins with `first` and goes on with the others in the order of ranks.
@@ -99,16 +130,23 @@ fn check(form: Form, schedules: &[Schedule]) {
             let shape = SHAPES[world as usize % 2];
             let problem = Problem::new(element, shape, world);
             let [rows, cols] = [shape.m, shape.n].map(|extent| extent as usize);
-            let total = Matrix { rows, cols, data: problem.sum(element, 0) };
-            let part = |rank| match form {
-                Form::Scatter => total.shard(Ranks { rank, world }),
-                _ => total.clone(),
+            let part = |schedule: &Schedule, rank: u32| {
+                let chained =
+                    schedule.reduce_scatter.filter(|found| *found != ReduceScatter::LocalSum);
+                let partial = schedule.partials.unwrap_or(element);
+                let data = match chained {
+                    Some(found) => problem.chain(found, [partial, element], rank as usize),
+                    None => problem.sum(element, 0),
+                };
+                let total = Matrix { rows, cols, data };
+                if form == Form::Scatter { total.shard(Ranks { rank, world }) } else { total }
             };
             for (number, schedule) in schedules.iter().enumerate() {
                 let kernel = form.kernel(element, true);
                 let case = Case::new(&kernel, schedule, shape, world, 1 + number as u32 % 3);
                 let launch = || -> Vec<Tensors> {
-                    let tensors = |rank| problem.tensors(element, rank, part(rank).data.len());
+                    let tensors =
+                        |rank| problem.tensors(element, rank, part(schedule, rank).data.len());
                     (0..world).map(tensors).collect()
                 };
                 let mut launches: Vec<_> = (0..3).map(|_| launch()).collect();
@@ -125,7 +163,10 @@ fn check(form: Form, schedules: &[Schedule]) {
                     for (rank, tensors) in (0..).zip(ranks) {
                         let found = tensors.outputs[0].1.values();
                         let about = format!("{form:?}, {element}, {shape}, {schedule}");
-                        assert!(found == part(rank).data, "{about}, rank {rank} of {world}");
+                        assert!(
+                            found == part(schedule, rank).data,
+                            "{about}, rank {rank} of {world}"
+                        );
                     }
                 }
             }
@@ -136,6 +177,26 @@ fn check(form: Form, schedules: &[Schedule]) {
 #[test]
 fn a_scattered_sum_is_the_one_in_the_order_of_ranks() {
     check(Form::Scatter, &schedules());
+}
+
+#[test]
+fn a_sum_that_passes_from_rank_to_rank_has_an_order_of_its_own() {
+    let small = Schedule::host().tile(8, 8, 16);
+    let schedules: Vec<_> = [ReduceScatter::Add, ReduceScatter::Ring]
+        .into_iter()
+        .flat_map(|algorithm| {
+            let small = small.clone().reduce_scatter(algorithm);
+            [
+                small.clone(),
+                small.clone().partials(Element::F32),
+                small.clone().tile(5, 3, 16).partials(Element::Bf16),
+                small.clone().consumers(Consumers::PingPong).tile(16, 24, 16),
+                small.partials(Element::F16).ctas(3),
+                Schedule::host().reduce_scatter(algorithm),
+            ]
+        })
+        .collect();
+    check(Form::Scatter, &schedules);
 }
 
 #[test]

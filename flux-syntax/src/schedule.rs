@@ -6,8 +6,8 @@ use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::kernel::{Kernel, Op, OpEntry};
 use flux_ir::{
-    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics, Order, Rule,
-    Schedule, Span, Target, Transport,
+    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics, Element,
+    Order, ReduceScatter, Rule, Schedule, Span, Target, Transport,
 };
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -61,7 +61,7 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 13] = [
+const CHOICES: [&str; 15] = [
     "tile",
     "stages",
     "consumers",
@@ -71,6 +71,8 @@ const CHOICES: [&str; 13] = [
     "order",
     "transport",
     "all_reduce",
+    "reduce_scatter",
+    "partials",
     "chunk_rows",
     "head",
     "tail",
@@ -215,6 +217,14 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         "all_reduce" => {
             let names = AllReduce::ALL.map(AllReduce::name);
             schedule.all_reduce(AllReduce::ALL[word(known, value, &names)?])
+        }
+        "reduce_scatter" => {
+            let names = ReduceScatter::ALL.map(ReduceScatter::name);
+            schedule.reduce_scatter(ReduceScatter::ALL[word(known, value, &names)?])
+        }
+        "partials" => {
+            let names = Element::ALL.map(Element::name);
+            schedule.partials(Element::ALL[word(known, value, &names)?])
         }
         "transport" => {
             let names = Transport::ALL.map(Transport::name);

@@ -107,6 +107,9 @@ pub(super) fn scripts(
         let name = &agent.name;
         return Err(format!("`{name}` hands on what peers send, and peers are memory alone here"));
     }
+    if program.tables.values().any(|table| table.by_shard) {
+        return Err("a sum passes from rank to rank, and passive peers add nothing to it".into());
+    }
     let script = |epoch| Script::new(program, launch, active, epoch);
     let [odd, even] = [script(1)?, script(2)?];
     if [script(3)?, script(4)?] != [odd.clone(), even.clone()] || odd.words() != even.words() {

@@ -55,7 +55,13 @@ pub(super) struct Slab<'c> {
 }
 
 /// A store of the Program.
-pub(super) type Stored<'p> = (&'p Stmt, &'p Place, ValueId);
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'p> {
+    pub(super) stmt: &'p Stmt,
+    pub(super) to: &'p Place,
+    pub(super) value: ValueId,
+    pub(super) adds: bool,
+}
 
 impl<'c, 'p> Kernel<'c, 'p> {
     /// Keeps the accumulators of a tile for the statements behind the mainloop.
@@ -78,11 +84,11 @@ impl<'c, 'p> Kernel<'c, 'p> {
 
     /// Stores that follow each other.
     pub(super) fn stores(&self, stores: &[Stored<'p>], sum: Option<Sum<'p>>) -> Result<(), Error> {
-        let alike = |(_, a, _): &Stored, (_, b, _): &Stored| {
+        let alike = |Stored { to: a, .. }: &Stored, Stored { to: b, .. }: &Stored| {
             a.rows == b.rows && a.cols == b.cols && is_peer(a) == is_peer(b)
         };
         for run in stores.chunk_by(alike) {
-            let (stmt, place, _) = run[0];
+            let Stored { stmt, to: place, .. } = run[0];
             self.span.set(stmt.span);
             if is_peer(place) {
                 // After an abort a peer must not take garbage for data.
@@ -98,17 +104,15 @@ impl<'c, 'p> Kernel<'c, 'p> {
     /// Stores of one window.
     fn run(&self, run: &[Stored<'p>], sum: Option<Sum<'p>>) -> Result<(), Error> {
         let cx = &self.cx;
-        let place = run[0].1;
+        let place = run[0].to;
         let window = Window {
             row_lo: self.expr(&place.rows.lo)?,
             row_hi: self.expr(&place.rows.hi)?,
             col_lo: self.expr(&place.cols.lo)?,
             col_hi: self.expr(&place.cols.hi)?,
         };
-        let outputs = run
-            .iter()
-            .map(|(stmt, place, value)| self.output(stmt, place, *value))
-            .collect::<Result<Vec<_>, Error>>()?;
+        let outputs =
+            run.iter().map(|store| self.output(*store)).collect::<Result<Vec<_>, Error>>()?;
         let tile = self.tile();
         for block in 0..self.plan.m_blocks {
             let row = cx.add(tile.row, cx.uint(block * MMA_M));

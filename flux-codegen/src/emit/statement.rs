@@ -1,13 +1,13 @@
 //! Statements of the CTA agent, as the threads that run them see them.
 
 use super::Kernel;
-use super::epilogue::Sum;
+use super::epilogue::{Stored, Sum};
 use super::wait::Awaited;
 use crate::context::{Int, Is};
 use crate::error::Error;
 use crate::nvvm::{fence, memory, sync, tma};
 use flux_ir::abi::{COPY_WARPS, Word, epilogue_warps};
-use flux_ir::program::{At, Completion, Expr, Op, Place, Scope, SignalId, Stmt, Update, ValueId};
+use flux_ir::program::{At, Completion, Expr, Op, Scope, SignalId, Stmt, Update};
 
 /// Who runs a list of statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,9 +226,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
 }
 
 /// Where and what a store writes.
-fn store(stmt: &Stmt) -> Option<(&Stmt, &Place, ValueId)> {
+fn store(stmt: &Stmt) -> Option<Stored<'_>> {
     match &stmt.op {
-        Op::Store { to, value } => Some((stmt, to, *value)),
+        Op::Store { to, value, adds } => Some(Stored { stmt, to, value: *value, adds: *adds }),
         Op::Let { .. }
         | Op::Row { .. }
         | Op::For { .. }

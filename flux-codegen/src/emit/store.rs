@@ -9,14 +9,14 @@
 //! Which it is depends on alignment and edges, so it is decided at run time for each box.
 
 use super::Kernel;
-use super::epilogue::{Slab, is_peer};
+use super::epilogue::{Slab, Stored, is_peer};
 use crate::context::{Float, Int, Is};
 use crate::error::Error;
-use crate::nvvm::memory::Pair;
+use crate::nvvm::memory::{Leaves, Pair};
 use crate::nvvm::{convert, fence, memory, stmatrix, sync, tma};
 use crate::plan::PANEL;
 use flux_ir::abi::{BOX_ROWS, SWIZZLE_BYTES, Word};
-use flux_ir::program::{BufferKind, Completion, Place, Stmt, ValueId};
+use flux_ir::program::{BufferKind, Completion, ValueId};
 use flux_ir::{Element, Span};
 
 /// Bytes of a staging box.
@@ -29,6 +29,7 @@ const ROWS_AT_ONCE: u32 = 4;
 pub(super) struct Output<'c> {
     pub(super) value: ValueId,
     pub(super) span: Span,
+    leaves: Leaves,
     element: Element,
     /// Address of its plane.
     base: Int<'c>,
@@ -47,13 +48,9 @@ pub(super) struct Output<'c> {
 }
 
 impl<'c> Kernel<'c, '_> {
-    pub(super) fn output(
-        &self,
-        stmt: &Stmt,
-        place: &Place,
-        value: ValueId,
-    ) -> Result<Output<'c>, Error> {
+    pub(super) fn output(&self, store: Stored<'_>) -> Result<Output<'c>, Error> {
         let cx = &self.cx;
+        let Stored { stmt, to: place, value, adds } = store;
         self.span.set(stmt.span);
         let buffer = &self.program.buffers[place.buffer];
         if buffer.kind == BufferKind::Input {
@@ -61,7 +58,7 @@ impl<'c> Kernel<'c, '_> {
             return Err(self.unsupported(message, "store to an output"));
         }
         let whole = self.plan.columns.is_multiple_of(PANEL) && buffer.element != Element::F32;
-        let map = match whole && !is_peer(place) {
+        let map = match whole && !is_peer(place) && !adds {
             true => Some(self.map_at(place, BOX_ROWS, SWIZZLE_BYTES / buffer.element.bytes())?),
             false => None,
         };
@@ -83,6 +80,7 @@ impl<'c> Kernel<'c, '_> {
         Ok(Output {
             value,
             span: stmt.span,
+            leaves: if adds { Leaves::Added } else { Leaves::Stored },
             element: buffer.element,
             base,
             pitch: self.word(Word::Pitch(place.buffer)),
@@ -266,7 +264,7 @@ impl<'c> Kernel<'c, '_> {
             let row = cx.add(slab.row, row);
             let at = cx.add(self.row_address(output, row), cx.shl(cx.widen(column), 1));
             let wanted = cx.and(inside, self.in_rows(slab, row));
-            memory::st_global_v4_if(cx, cx.bit(wanted), at, values);
+            memory::leave_v4_if(cx, (output.leaves, output.element), cx.bit(wanted), at, values);
         }
         Ok(())
     }
@@ -296,7 +294,7 @@ impl<'c> Kernel<'c, '_> {
                 let at = cx.add(self.row_address(output, row), cx.shl(cx.widen(column), 1));
                 let pair = Pair { at, column, end, aligned };
                 let wanted = [cx.bit(self.in_rows(slab, row)), window.col_lo];
-                memory::st_pair_b16(cx, pair, wanted, value);
+                memory::leave_pair_b16(cx, (output.leaves, output.element), pair, wanted, value);
             }
             Ok(())
         })
@@ -333,7 +331,7 @@ impl<'c> Kernel<'c, '_> {
         });
         for (step, values) in (0..).step_by(8).zip(values.chunks_exact(4)) {
             for (&(pair, wanted), both) in rows.iter().zip(values.chunks_exact(2)) {
-                memory::st_pair_f32(cx, pair, step, wanted, [both[0], both[1]]);
+                memory::leave_pair_f32(cx, output.leaves, (pair, step), wanted, [both[0], both[1]]);
             }
         }
     }

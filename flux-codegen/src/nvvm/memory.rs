@@ -2,6 +2,7 @@
 //! "Parallel Synchronization and Communication Instructions: atom, red").
 
 use crate::context::{Cx, Float, Int};
+use flux_ir::Element;
 use flux_ir::program::Scope;
 
 fn int<'c>(cx: &Cx<'c>, pure: bool, text: &str, constraints: &str, at: Int<'c>) -> Int<'c> {
@@ -182,13 +183,57 @@ pub(crate) fn copy_b16<'c>(cx: &Cx<'c>, to: Int<'c>, from: Int<'c>) {
     cx.asm(false, text, "l,l,~{memory}", None, &[to.into(), from.into()]);
 }
 
-/// `st.global.v4.u32` where `cond` is not 0.
-pub(crate) fn st_global_v4_if<'c>(cx: &Cx<'c>, cond: Int<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
+/// How what a thread holds gets into memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// `st.global`.
+    Stored,
+    /// `red.relaxed.sys.global.add`, to memory of any GPU (PTX ISA, "red"): one access adds each
+    /// element by itself.
+    Added,
+}
+
+impl Leaves {
+    /// The instruction for one element, two or more. Sums of 16-bit elements keep subnormals
+    /// (`noftz`), as `red` demands.
+    fn instruction(self, element: Element, count: u32) -> String {
+        let vector = |count: u32| match count {
+            1 => String::new(),
+            count => format!(".v{count}"),
+        };
+        let name = element.name();
+        match (self, element) {
+            (Leaves::Stored, Element::F32) => format!("st.global{}.f32", vector(count)),
+            (Leaves::Stored, _) if count > 2 => format!("st.global{}.u32", vector(count / 2)),
+            (Leaves::Stored, _) => format!("st.global.b{}", 16 * count),
+            (Leaves::Added, Element::F32) => {
+                format!("red.relaxed.sys.global.add{}.f32", vector(count))
+            }
+            (Leaves::Added, _) if count == 1 => {
+                format!("red.relaxed.sys.global.add.noftz.{name}")
+            }
+            (Leaves::Added, _) => {
+                let pairs = vector(count / 2);
+                format!("red.relaxed.sys.global.add.noftz{pairs}.{name}x2")
+            }
+        }
+    }
+}
+
+/// Four registers, 16 bytes, where `cond` is not 0: 8 elements of 16 bits.
+pub(crate) fn leave_v4_if<'c>(
+    cx: &Cx<'c>,
+    (leaves, element): (Leaves, Element),
+    cond: Int<'c>,
+    at: Int<'c>,
+    values: [Int<'c>; 4],
+) {
     let [x, y, z, w] = values;
     let args = [cond.into(), at.into(), x.into(), y.into(), z.into(), w.into()];
-    let text = "{ .reg .pred p; setp.ne.u32 p, $0, 0; \
-                @p st.global.v4.u32 [$1], {$2, $3, $4, $5}; }";
-    cx.asm(false, text, "r,l,r,r,r,r,~{memory}", None, &args);
+    let leave = leaves.instruction(element, 8);
+    let text =
+        format!("{{ .reg .pred p; setp.ne.u32 p, $0, 0; @p {leave} [$1], {{$2, $3, $4, $5}}; }}");
+    cx.asm(false, &text, "r,l,r,r,r,r,~{memory}", None, &args);
 }
 
 /// Two neighboring columns of a row: `at` is the address of the first, `offset` bytes are added
@@ -289,14 +334,16 @@ pub(crate) fn ld_pair_f32<'c>(
     [0, 1].map(|index| cx.member(both, index).into_float_value())
 }
 
-/// `st.global` of two 16-bit elements, the second in the high half, where `row` is not 0.
+/// Two 16-bit elements, the second in the high half, where `row` is not 0.
 /// Columns below `begin` are not touched.
-pub(crate) fn st_pair_b16<'c>(
+pub(crate) fn leave_pair_b16<'c>(
     cx: &Cx<'c>,
+    (leaves, element): (Leaves, Element),
     pair: Pair<'c>,
     [row, begin]: [Int<'c>; 2],
     value: Int<'c>,
 ) {
+    let [one, both] = [1, 2].map(|count| leaves.instruction(element, count));
     let text = format!(
         "{{ {SCRATCH} .reg .b16 l, h; mov.b32 {{l, h}}, $6; \
          mov.b32 c, $1; setp.ne.u32 w, $4, 0; \
@@ -304,8 +351,8 @@ pub(crate) fn st_pair_b16<'c>(
          add.s32 c, c, 1; \
          setp.lt.and.s32 q, c, $2, w; setp.ge.and.s32 q, c, $5, q; \
          and.pred w, p, q; setp.ne.and.u32 w, $3, 0, w; \
-         @w st.global.b32 [$0], $6; {APART} \
-         @p st.global.b16 [$0], l; @q st.global.b16 [$0+2], h; }}"
+         @w {both} [$0], $6; {APART} \
+         @p {one} [$0], l; @q {one} [$0+2], h; }}"
     );
     let [at, column, end, aligned] = pair.operands();
     let args = [at, column, end, aligned, row, begin, value].map(Into::into);
@@ -314,14 +361,15 @@ pub(crate) fn st_pair_b16<'c>(
 
 /// `st.global` of two f32, where `row` is not 0. They go `step` columns behind the pair's;
 /// columns below `begin` are not touched.
-pub(crate) fn st_pair_f32<'c>(
+pub(crate) fn leave_pair_f32<'c>(
     cx: &Cx<'c>,
-    pair: Pair<'c>,
-    step: u32,
+    leaves: Leaves,
+    (pair, step): (Pair<'c>, u32),
     [row, begin]: [Int<'c>; 2],
     [low, high]: [Float<'c>; 2],
 ) {
     let offset = 4 * step;
+    let [one, both] = [1, 2].map(|count| leaves.instruction(Element::F32, count));
     let text = format!(
         "{{ {SCRATCH} \
          add.s32 c, $1, {step}; setp.ne.u32 w, $4, 0; \
@@ -329,8 +377,8 @@ pub(crate) fn st_pair_f32<'c>(
          add.s32 c, c, 1; \
          setp.lt.and.s32 q, c, $2, w; setp.ge.and.s32 q, c, $5, q; \
          and.pred w, p, q; setp.ne.and.u32 w, $3, 0, w; \
-         @w st.global.v2.f32 [$0+{offset}], {{$6, $7}}; {APART} \
-         @p st.global.f32 [$0+{offset}], $6; @q st.global.f32 [$0+{offset}+4], $7; }}"
+         @w {both} [$0+{offset}], {{$6, $7}}; {APART} \
+         @p {one} [$0+{offset}], $6; @q {one} [$0+{offset}+4], $7; }}"
     );
     let [at, column, end, aligned] = pair.operands();
     let args = [

@@ -261,7 +261,10 @@ impl<'p> Arithmetic<'_, 'p> {
                 Count::events(2 * products.len() as u64)
             }
             // A value reads up to so many tiles of workspace.
-            Op::Store { to, value: _ } => Count::events(self.place(to) + self.loads()),
+            Op::Store { to, value: _, adds } => {
+                let read = u64::from(*adds) * self.place(to);
+                Count::events(self.place(to) + read + self.loads())
+            }
             Op::Sum { var, own: _, from } => {
                 self.vars[var.index()] = (0, i64::from(self.launch.world) - 1);
                 self.place(from);

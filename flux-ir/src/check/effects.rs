@@ -227,7 +227,7 @@ impl<'a, 'p> Walk<'a, 'p> {
                 }
                 Ok(())
             }
-            Action::Store { to, value, loads } => {
+            Action::Store { to, value, loads, adds } => {
                 self.regions.store(&event.tile, &to)?;
                 self.regions.loads(&loads, &to)?;
                 for (_, region) in &loads {
@@ -239,6 +239,9 @@ impl<'a, 'p> Walk<'a, 'p> {
                 self.regions.operands(rank, value, &to)?;
                 self.regions.store_of_sum(value, &to, self.summed.as_ref())?;
                 self.write(event.stmt, &to);
+                if adds {
+                    self.read(number, &to, Proxy::Generic);
+                }
                 if let Some(rect) = self.shared(&to) {
                     let origin = rank as u16;
                     self.step(number, Act::Write { rect, value: Some(value), origin });

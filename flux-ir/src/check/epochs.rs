@@ -121,7 +121,7 @@ impl Analysis<'_, '_> {
                 products.iter().try_for_each(|p| self.place(&p.a).and(self.place(&p.b)))?;
                 Some(0)
             }
-            Op::Store { to, value: _ } => self.place(to).map(|()| 0),
+            Op::Store { to, value: _, adds: _ } => self.place(to).map(|()| 0),
             Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => {
                 self.place(from).map(|()| 0)
             }

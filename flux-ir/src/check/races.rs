@@ -194,7 +194,12 @@ impl<'p> Walk<'_, 'p, '_> {
                 self.raise(slot);
             }
             Act::Read { rect, proxy } => {
-                self.read(rect, proxy);
+                let seen = self.read(rect, proxy);
+                let buffer = self.memory.rects[rect as usize].buffer;
+                let adds = matches!(&self.stmt().op, Op::Store { to, adds: true, .. } if to.buffer == buffer);
+                if self.scene.layout.program.buffers[buffer].sums && !adds && seen != Seen::Faulty {
+                    self.total(rect);
+                }
             }
             Act::Contribution { rect, own, first, last } => {
                 if first {
@@ -486,6 +491,31 @@ impl<'p> Walk<'_, 'p, '_> {
                 self.summed |= bit;
             }
         }
+    }
+
+    /// What ranks have added up holds the contribution of each other rank, once; on one rank alone,
+    /// its own.
+    fn total(&mut self, rect: u32) {
+        let (memory, me) = (self.memory, Access { rect, ..self.me_at() });
+        (self.summed, self.unclear) = (0, false);
+        let mut summed = None;
+        for near in memory.around(rect) {
+            let here = |write: &&Access| write.epoch == me.epoch && write.moment() < me.moment();
+            for write in memory.writes(near).iter().filter(here) {
+                if memory.shared(rect, near) != memory.elements(rect) {
+                    return self.report.mixed_contribution(me);
+                }
+                let bit = 1u64 << (write.origin % 64);
+                if self.summed & bit != 0 {
+                    self.report.summed_twice(me, write.origin.into());
+                }
+                self.summed |= bit;
+                if *summed.get_or_insert(write.value) != write.value {
+                    self.report.other_value(me, write.origin.into());
+                }
+            }
+        }
+        self.end_of_sum();
     }
 
     /// Every other rank has contributed.

@@ -71,7 +71,7 @@ impl<'p> Rows<'_, 'p> {
                     self.place(stmt, &product.b);
                 }
             }
-            Op::Store { to, value: _ } => self.place(stmt, to),
+            Op::Store { to, value: _, adds: _ } => self.place(stmt, to),
             Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => {
                 self.place(stmt, from)
             }

@@ -97,6 +97,10 @@ impl<'p> Checker<'p> {
                     format!("`%{}` is a tensor: it has no leading dimensions", buffer.name);
                 self.error(Rule::Types, message);
             }
+            if buffer.kind != BufferKind::Symmetric && buffer.sums {
+                let message = format!("`%{}` is a tensor: ranks add up in workspace", buffer.name);
+                self.error(Rule::Types, message);
+            }
         }
         self.span = Span::UNKNOWN;
         for signal in program.signals.values() {
@@ -241,10 +245,14 @@ impl<'p> Checker<'p> {
                 products.iter().for_each(|product| self.product(product));
                 self.products = products.len() as u32;
             }
-            Op::Store { to, value } => {
+            Op::Store { to, value, adds } => {
                 self.only_on(engine, Engine::Ctas, "store");
                 self.place(to);
                 self.written(to.buffer);
+                if *adds && self.program.buffers.get(to.buffer).is_some_and(|buffer| !buffer.sums) {
+                    let message = "`store … +=` adds to a buffer that sums, found another";
+                    self.error(Rule::Types, message);
+                }
                 self.computed(*value);
             }
             Op::Sum { var, own, from } => {

@@ -149,7 +149,7 @@ fn each_expr(op: &Op, visit: &mut dyn FnMut(&Expr, bool)) {
                 place(&product.b, visit);
             }
         }
-        Op::Store { to, value: _ } => place(to, visit),
+        Op::Store { to, value: _, adds: _ } => place(to, visit),
         Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => place(from, visit),
         Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
             if let At::Peer(rank) = at {

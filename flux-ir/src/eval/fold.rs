@@ -128,6 +128,7 @@ pub(super) enum CodeOp<'p> {
     Store {
         to: FoldedPlace,
         value: ValueId,
+        adds: bool,
     },
     Sum {
         var: usize,
@@ -287,7 +288,9 @@ impl<'p> Folder<'p> {
                     .map(|p| (self.place(&p.a), self.place(&p.b), p.transposed))
                     .collect(),
             },
-            Op::Store { to, value } => CodeOp::Store { to: self.place(to), value: *value },
+            Op::Store { to, value, adds } => {
+                CodeOp::Store { to: self.place(to), value: *value, adds: *adds }
+            }
             Op::Sum { var, own, from } => {
                 CodeOp::Sum { var: var.index(), own: *own, from: self.place(from) }
             }

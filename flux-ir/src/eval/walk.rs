@@ -236,9 +236,9 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                     .map(|(a, b, transposed)| (self.region(a), self.region(b), *transposed))
                     .collect(),
             },
-            CodeOp::Store { to, value } => {
+            CodeOp::Store { to, value, adds } => {
                 let to = self.region(to);
-                Action::Store { loads: self.loads(*value, &to), to, value: *value }
+                Action::Store { loads: self.loads(*value, &to), to, value: *value, adds: *adds }
             }
             CodeOp::Sum { var, own, from } => {
                 let buffer = self.view.program.buffers.get(from.buffer);
@@ -291,12 +291,9 @@ impl RankView<'_> {
             let lo = index.saturating_mul(size).min(end);
             lo..lo.saturating_add(size).min(end)
         };
-        let (tile, shape) = (self.program.tile, self.launch.shape);
-        let tiled = self.tiled(table);
-        let rows = cut(m, tile.m, tiled.len() as u32);
-        TileRange {
-            rows: tiled.start + rows.start..tiled.start + rows.end,
-            cols: cut(n, tile.n, shape.n),
-        }
+        let cols = cut(n, self.program.tile.n, self.launch.shape.n);
+        let rows = self.grids.get(table.index()).map_or(0..0, |grid| grid.rows_of(m));
+        let first = self.tiled(table).start;
+        TileRange { rows: first + rows.start..first + rows.end, cols }
     }
 }

@@ -440,7 +440,7 @@ impl Outgoing {
         let to = own(tensors.buffer(self.output), rows.clone(), Range::new(lo, hi));
         let kept = Op::If {
             cond: Cond::Lt(lo.into(), hi.into()),
-            body: vec![stmt(self.span, Op::Store { to, value })],
+            body: vec![stmt(self.span, Op::Store { to, value, adds: false })],
         };
         let begin = first(owner.into());
         let put = Op::Store {
@@ -455,6 +455,7 @@ impl Outgoing {
                 ),
             },
             value,
+            adds: false,
         };
         let signal = Op::Signal {
             at: At::Peer(owner.into()),

@@ -152,6 +152,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Gathers {
         let all = b.program.buffers.push(Buffer {
             name: format!("{}_all", entry.name),
             kind: BufferKind::Symmetric,
+            sums: false,
             element,
             planes: vec![2i64.into()],
             rows: extent(dims.rows),

@@ -1,6 +1,7 @@
 //! Builds the agent on CTAs: the tile loop with its waits, mainloop, stores, puts and sum.
 
 use super::build::{Builder, own, stmt};
+use super::chain::Chain;
 use super::exchange::Exchanges;
 use super::gather::{Gather, Gathers, parity, signal_free, wait_free, wait_span};
 use super::protocol::Placed;
@@ -45,6 +46,7 @@ pub(super) struct Moved<'a> {
     pub(super) gathers: &'a Gathers,
     pub(super) exchanges: &'a Exchanges,
     pub(super) scatter: Option<&'a Scatter>,
+    pub(super) chain: Option<&'a Chain>,
     pub(super) one_shot: Option<&'a OneShot>,
     pub(super) protocol: Option<&'a Placed>,
 }
@@ -56,7 +58,7 @@ pub(super) fn build(
     moved: &Moved<'_>,
     tiles: &Tiles,
 ) {
-    let Moved { gathers, exchanges, scatter, one_shot, protocol } = *moved;
+    let Moved { gathers, exchanges, scatter, chain, one_shot, protocol } = *moved;
     let span = b.kernel.loop_span;
     let step = b.var("t");
     let (tile, mut body) = open_tile(b, tiles, step);
@@ -103,6 +105,9 @@ pub(super) fn build(
         }
         body.extend(sum_own(b, tensors, values, scatter, tiles, &tile));
     }
+    if let Some(chain) = chain {
+        body.extend(chain.tile(b, tensors, values, (tiles, &tile)));
+    }
     if let Some(one_shot) = one_shot {
         body.extend(one_shot.tile(b, tensors, values, (tiles, &tile)));
     }
@@ -117,7 +122,8 @@ pub(super) fn build(
     let mut agent = Agent { name: name.into(), engine: Engine::Ctas, body: vec![], exit: vec![] };
     let of_scatter = scatter.map(|scatter| (scatter.free, scatter.span));
     let of_one_shot = one_shot.map(|one_shot| (one_shot.free, one_shot.span));
-    if let Some((free, span)) = of_scatter.or(of_one_shot) {
+    let of_chain = chain.map(|chain| (chain.free, chain.span));
+    if let Some((free, span)) = of_scatter.or(of_one_shot).or(of_chain) {
         let wait = wait_free(free, Range::new(0i64, Sym::World));
         agent.body.push(stmt(span, wait));
         agent.exit.extend(scatter.and_then(|scatter| Some(scatter.total.as_ref()?.wait_taken())));
@@ -146,16 +152,12 @@ fn open_tile(b: &mut Builder<'_>, tiles: &Tiles, step: VarId) -> (Tile, Vec<Stmt
     let [m, n, first, last] = vars;
     let [m0, m1, n0, n1] = ["m0", "m1", "n0", "n1"].map(|name| b.var(name));
     let row = Op::Row { table: tiles.table, index: step.into(), vars };
-    let start = |index: VarId, size: u32| Expr::from(index) * size;
     let end = |start: VarId, size: u32, all: Expr| (Expr::from(start) + size).min(all);
-    let below = |row: Expr| match &tiles.tiled.lo {
-        Expr::Int(0) => row,
-        lo => lo.clone() + row,
-    };
+    let [top, bottom] = tiles.rows(m, shape.m);
     let lets = [
-        (m0, below(start(m, shape.m))),
-        (m1, end(m0, shape.m, tiles.tiled.hi.clone())),
-        (n0, start(n, shape.n)),
+        (m0, top),
+        (m1, end(m0, shape.m, bottom)),
+        (n0, Expr::from(n) * shape.n),
         (n1, end(n0, shape.n, Sym::N.into())),
     ];
     let mut body = vec![stmt(span, row)];
@@ -311,7 +313,7 @@ pub(super) fn stores(
         let KernelOp::Store { output, x } = entry.op else { continue };
         if b.kernel.tensor(output).is_some_and(|(distribution, ..)| distribution == wanted) {
             let to = own(tensors.buffer(output), rows.clone(), cols.clone());
-            stores.push(stmt(entry.span, Op::Store { to, value: values.get(x) }));
+            stores.push(stmt(entry.span, Op::Store { to, value: values.get(x), adds: false }));
         }
     }
     stores
@@ -343,6 +345,7 @@ fn contribute(
             cols: tile.cols(),
         },
         value: values.get(scatter.contribution),
+        adds: false,
     };
     let signal = Op::Signal {
         at: At::Peer(owner.into()),
@@ -385,6 +388,7 @@ fn leave(
     let store = Op::Store {
         to: own(staged.partial, tile.rows(), tile.cols()),
         value: values.get(scatter.contribution),
+        adds: false,
     };
     let signal = Op::Signal {
         at: At::Own,

@@ -11,6 +11,7 @@ use super::build::{Builder, own, stmt};
 use super::gather::parity;
 use super::gemm::{Tile, landed, landed_slot, stores};
 use super::put::{COLS, EACH, MOST_ROWS};
+use super::scatter::partial_element;
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
@@ -62,6 +63,7 @@ pub(super) fn one_shot(b: &mut Builder<'_>, tensors: &Tensors) -> Option<OneShot
         name: format!("{name}_partial"),
         kind: BufferKind::Symmetric,
         planes: vec![2i64.into(), Sym::World.into()],
+        element: partial_element(b, declared.element),
         ..declared
     });
     let landed = b.signal(&format!("{name}_landed"), of_tiles(b), Home::Device);
@@ -127,7 +129,8 @@ impl OneShot {
             rows: tile.rows(),
             cols: tile.cols(),
         };
-        let put = |peer| Op::Store { to: place(At::Peer(peer), Sym::Rank.into()), value };
+        let put =
+            |peer| Op::Store { to: place(At::Peer(peer), Sym::Rank.into()), value, adds: false };
         let puts = for_each_peer(b, span, put);
         let told = tell_peers(b, (self.landed, span), tiles, tile);
         let waits = landed(b, (self.landed, span), (tiles, tile), |_, (_, wait)| vec![wait]);
@@ -202,7 +205,7 @@ impl Total {
     ) -> Vec<Stmt> {
         let keep = |kept: &Kept, value: ValueId| {
             let to = Place { planes: vec![parity()], ..own(kept.copy, rows.clone(), tile.cols()) };
-            stmt(kept.span, Op::Store { to, value })
+            stmt(kept.span, Op::Store { to, value, adds: false })
         };
         let mut all: Vec<_> =
             self.kept.iter().map(|kept| keep(kept, values.get(kept.value))).collect();

@@ -7,10 +7,12 @@
 //! copies. Tiles that hold rows of their own rank beside others' are put then as well.
 
 use super::build::{Builder, own, stmt};
+use super::chain;
 use super::gather::{at_least, parity};
 use super::reduce::{self, Total, algorithm, of_tiles, reduction};
 use super::tensors::Tensors;
 use crate::abi::epilogue_warps;
+use crate::element::Element;
 use crate::kernel::Value;
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
@@ -78,10 +80,11 @@ struct Part {
 
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
     let (output, contribution, span) = reduction(b)?;
-    if algorithm(b, output) == Some(AllReduce::OneShot) {
+    if algorithm(b, output) == Some(AllReduce::OneShot) || chain::algorithm(b).is_some() {
         return None;
     }
-    let declared = b.program.buffers[tensors.buffer(output)].clone();
+    let mut declared = b.program.buffers[tensors.buffer(output)].clone();
+    declared.element = partial_element(b, declared.element);
     let partial = b.program.buffers.push(Buffer {
         name: format!("{}_partial", declared.name),
         kind: BufferKind::Symmetric,
@@ -98,6 +101,11 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
     let total = reduce::total(b, tensors);
     let free = b.signal("free", Sym::World, Home::Device);
     Some(Scatter { contribution, partial, landed, free, staged, total, span })
+}
+
+/// What partial sums are rounded to as they travel, towards an output of `output`.
+pub(super) fn partial_element(b: &Builder<'_>, output: Element) -> Element {
+    b.schedule.partials.unwrap_or(output)
 }
 
 /// Memory for contributions that copy engines send, and the plan of their chunks.

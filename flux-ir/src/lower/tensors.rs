@@ -75,6 +75,7 @@ pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
                 buffer = Some(b.program.buffers.push(Buffer {
                     name: param.name.clone(),
                     kind: if written { BufferKind::Output } else { BufferKind::Input },
+                    sums: false,
                     element,
                     planes: Vec::new(),
                     rows,

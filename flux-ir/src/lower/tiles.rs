@@ -2,8 +2,10 @@
 //! in.
 
 use super::build::Builder;
+use super::chain;
 use super::exchange::Exchanges;
 use super::gather::Gathers;
+use super::gemm::Tile;
 use super::scatter::Scatter;
 use super::tensors::Tensors;
 use crate::kernel::Distribution;
@@ -19,7 +21,39 @@ pub(super) struct Tiles {
     /// `T`: tiles.
     pub(super) count: VarId,
     /// The rows of the output that they cover.
-    pub(super) tiled: Range,
+    tiled: Range,
+    /// `S` and `TS`, where tiles begin anew with each shard: its rows, and its rows of tiles.
+    shards: Option<[VarId; 2]>,
+}
+
+impl Tiles {
+    /// The first row of tile row `m`, `height` rows high, and the row it ends ahead of where none of
+    /// its rows is missing.
+    pub(super) fn rows(&self, m: VarId, height: u32) -> [Expr; 2] {
+        rows(&self.tiled, self.shards, m, height)
+    }
+
+    /// The rank that owns the rows of a tile: tiles begin anew with each shard.
+    pub(super) fn owner(&self, tile: &Tile) -> Expr {
+        match self.shards {
+            Some([_, of_shard]) => Expr::from(tile.m) / of_shard,
+            None => Sym::Rank.into(),
+        }
+    }
+}
+
+fn rows(tiled: &Range, shards: Option<[VarId; 2]>, m: VarId, height: u32) -> [Expr; 2] {
+    let m = || Expr::from(m);
+    if let Some([shard, of_shard]) = shards {
+        let begin = m() / of_shard * shard;
+        let end = (m() / of_shard + 1i64) * shard;
+        return [begin + m() % of_shard * height, end.min(tiled.hi.clone())];
+    }
+    let first = match &tiled.lo {
+        Expr::Int(0) => m() * height,
+        lo => lo.clone() + m() * height,
+    };
+    [first, tiled.hi.clone()]
 }
 
 pub(super) fn order(
@@ -35,15 +69,24 @@ pub(super) fn order(
         None => Range::new(0i64, Sym::M),
     };
     let height = if own.is_some() { tensors.own.into() } else { Expr::from(Sym::M) };
-    let rows = b.define("MT", height.ceil_div(tile.m));
+    let chained = chain::algorithm(b).is_some();
+    let shards = chained.then(|| {
+        let of_shard = Expr::from(tensors.shard).ceil_div(tile.m).max(1i64);
+        [tensors.shard, b.define("TS", of_shard)]
+    });
+    let rows = match shards {
+        Some([shard, of_shard]) => {
+            let shard = Expr::from(shard).max(1i64);
+            height.clone() / shard.clone() * of_shard + (height % shard).ceil_div(tile.m)
+        }
+        None => height.ceil_div(tile.m),
+    };
+    let rows = b.define("MT", rows);
     let cols = b.define("NT", Expr::from(Sym::N).ceil_div(tile.n));
     let count = b.define("T", Expr::from(rows) * cols);
     let (m, n) = (b.var("tm"), b.var("tn"));
-    let mut first_row = Expr::from(m) * tile.m;
-    if let Some(first) = own {
-        first_row = first + first_row;
-    }
-    let last_row = (first_row.clone() + tile.m).min(tiled.hi.clone()) - 1i64;
+    let [first_row, end] = self::rows(&tiled, shards, m, tile.m);
+    let last_row = (first_row.clone() + tile.m).min(end) - 1i64;
     let staged = scatter.and_then(|scatter| scatter.staged);
     let chunks = match staged {
         Some(staged) => Some(staged.slots_of(tensors, &first_row, &last_row)),
@@ -58,9 +101,17 @@ pub(super) fn order(
     };
     let order = b.schedule.order.clone().unwrap_or_else(|| default_order(b, gathers.are_summed()));
     let range = tiled.clone();
-    let table =
-        Table { name: "tiles".into(), len: count.into(), order, tiled: range, m, n, fields };
-    Tiles { table: b.program.tables.push(table), cols, count, tiled }
+    let table = Table {
+        name: "tiles".into(),
+        len: count.into(),
+        order,
+        tiled: range,
+        by_shard: chained,
+        m,
+        n,
+        fields,
+    };
+    Tiles { table: b.program.tables.push(table), cols, count, tiled, shards }
 }
 
 /// The order that fits what the kernel waits for: own tiles last where they wait for contributions,

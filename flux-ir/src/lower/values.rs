@@ -1,9 +1,10 @@
 //! Builds the epilogue's dataflow: every tile value of the kernel that a store needs.
 
 use super::build::Builder;
+use super::chain;
 use super::tensors::Tensors;
 use crate::arena::Handle;
-use crate::kernel::{Kernel, Op, ParamId, Value};
+use crate::kernel::{Binary, Kernel, Op, ParamId, Value};
 use crate::program::{ValueEntry, ValueId, ValueOp};
 
 /// Where the kernel's values went.
@@ -40,7 +41,14 @@ pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
                 Some(ValueOp::Binary(op, values.get(x), values.get(y)))
             }
             Op::Cast { x, to } if live[value.index()] => Some(ValueOp::Cast(values.get(x), to)),
-            Op::Reduce { .. } => Some(ValueOp::Sum),
+            Op::Reduce { x, .. } => Some(match chain::algorithm(b) {
+                None => ValueOp::Sum,
+                Some(_) => {
+                    let op = ValueOp::Loaded(chain::load(b));
+                    let so_far = b.program.values.push(ValueEntry { op, span: entry.span });
+                    ValueOp::Binary(Binary::Add, values.get(x), so_far)
+                }
+            }),
             Op::Unary { .. } | Op::Binary { .. } | Op::Cast { .. } => None,
             Op::Wait { .. } | Op::Await { .. } | Op::Ready { .. } | Op::Store { .. } => None,
         };

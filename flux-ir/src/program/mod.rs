@@ -86,6 +86,8 @@ pub struct Buffer {
     pub name: String,
     /// Where it comes from.
     pub kind: BufferKind,
+    /// Whether ranks add up in it: what is loaded of it holds the contribution of every other rank.
+    pub sums: bool,
     /// Element type.
     pub element: Element,
     /// Extents of the leading dimensions, outermost first; a [`Place`] gives an index for each.
@@ -144,6 +146,8 @@ pub struct Table {
     pub order: Order,
     /// The rows of the output that its tiles cover: all, or those this rank owns.
     pub tiled: Range,
+    /// Whether tiles begin anew with each rank's shard of these rows, so that none is of two.
+    pub by_shard: bool,
     /// Stands for the tile row in `fields`.
     pub m: VarId,
     /// Stands for the tile column in `fields`.
@@ -371,6 +375,10 @@ pub enum Op {
         to: Place,
         /// What; rounded to the buffer's element type.
         value: ValueId,
+        /// Whether it is added to what lies there, of symmetric memory: a reduction in place, whose
+        /// sum is rounded to the buffer's element type. It reads what it adds to, so it comes behind
+        /// what wrote that.
+        adds: bool,
     },
     /// Sums the ranks' contributions to a part of a tile, in the order of ranks and in f32: the same
     /// bits on every rank that sums them. Yields [`ValueOp::Sum`].

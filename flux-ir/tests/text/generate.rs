@@ -170,7 +170,11 @@ fn simple() -> impl Strategy<Value = Op> {
             .prop_map(|(signal, slots, target, scope)| Op::Wait { signal, slots, target, scope }),
         Just(Op::FenceProxyAsync),
         vec(product, 1..3).prop_map(|products| Op::Mainloop { products }),
-        (place(), value_id()).prop_map(|(to, value)| Op::Store { to, value }),
+        (place(), value_id(), any::<bool>()).prop_map(|(to, value, adds)| Op::Store {
+            to,
+            value,
+            adds
+        }),
         (handle(), value_id(), place()).prop_map(|(var, own, from)| Op::Sum { var, own, from }),
         (any::<u32>(), place()).prop_map(|(index, from)| Op::Load { index, from }),
         (at(), handle(), expr(), update, scope(), select(&Completion::ALL[..])).prop_map(
@@ -259,10 +263,12 @@ fn buffer() -> impl Strategy<Value = Buffer> {
     let kinds =
         vec![BufferKind::Input, BufferKind::Exposed, BufferKind::Output, BufferKind::Symmetric];
     let first = || prop_oneof![Just(Expr::Int(0)), expr()];
-    (select(kinds), element(), vec(expr(), 0..3), expr(), [first(), first()], expr(), span())
-        .prop_map(|(kind, element, planes, rows, [first_row, first_col], cols, span)| Buffer {
+    let kind = (select(kinds), any::<bool>());
+    (kind, element(), vec(expr(), 0..3), expr(), [first(), first()], expr(), span()).prop_map(
+        |((kind, sums), element, planes, rows, [first_row, first_col], cols, span)| Buffer {
             name: String::new(),
             kind,
+            sums,
             element,
             planes,
             rows,
@@ -270,19 +276,19 @@ fn buffer() -> impl Strategy<Value = Buffer> {
             cols,
             first_col,
             span,
-        })
+        },
+    )
 }
 
 pub(crate) fn program() -> impl Strategy<Value = Program> {
     let signal = (expr(), select(vec![Home::Device, Home::Host]))
         .prop_map(|(len, home)| SignalArray { name: String::new(), len, home });
     let tiled = prop_oneof![Just(Range::new(0i64, Sym::M)), range()];
-    let table = (expr(), order(), tiled, handle(), handle(), [expr(), expr()]).prop_map(
-        |(len, order, tiled, m, n, fields)| {
+    let table = (expr(), order(), (tiled, any::<bool>()), handle(), handle(), [expr(), expr()])
+        .prop_map(|(len, order, (tiled, by_shard), m, n, fields)| {
             let name = String::new();
-            Table { name, len, order, tiled, m, n, fields }
-        },
-    );
+            Table { name, len, order, tiled, by_shard, m, n, fields }
+        });
     let agent = (name(), select(vec![Engine::CopyEngine, Engine::Ctas]), body(), body())
         .prop_map(|(name, engine, body, exit)| Agent { name, engine, body, exit });
     let head = (

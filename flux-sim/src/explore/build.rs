@@ -211,14 +211,15 @@ impl<'p> Build<'_, 'p> {
                 let id = self.in_line(kind, Some(number), thread, epoch);
                 self.touches[id].reads = reads;
             }
-            Action::Store { to, value, loads } => {
+            Action::Store { to, value, loads, adds } => {
                 self.loads(thread, epoch, (stmt, number), &loads)?;
                 let to = Region {
                     rows: cut(&to.rows, &tile.rows),
                     cols: cut(&to.cols, &tile.cols),
                     ..to
                 };
-                self.issue(thread, epoch, (stmt, number), None, (to, Some(value)), past)?;
+                let so_far = adds.then(|| to.clone());
+                self.issue(thread, epoch, (stmt, number), so_far, (to, Some(value)), past)?;
             }
             Action::Copy { from, to } => {
                 self.issue(thread, epoch, (stmt, number), Some(from), (to, None), past)?;

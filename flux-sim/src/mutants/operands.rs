@@ -197,7 +197,7 @@ fn numbers<'o>(program: &Program, op: &'o mut Op) -> Vec<Number<'o>> {
                 }
             }
         }
-        Op::Store { to, value: _ } => place_numbers(program, "to", to, &mut all),
+        Op::Store { to, value: _, adds: _ } => place_numbers(program, "to", to, &mut all),
         Op::Sum { from, .. } | Op::Load { from, .. } => {
             place_numbers(program, "from", from, &mut all);
         }

@@ -72,6 +72,8 @@ impl Subject {
             order: schedule.order.clone(),
             transport: schedule.transport,
             all_reduce: schedule.all_reduce,
+            reduce_scatter: schedule.reduce_scatter,
+            partials: schedule.partials,
             chunk_rows: schedule.chunk_rows.map(|_| 2),
             head: schedule.head.map(|_| Head { rows: 8, copies: 2 }),
             tail: schedule.tail.map(|_| Tail { rows: 4, slices: 2 }),
@@ -176,6 +178,12 @@ fn shown(schedule: &Schedule) -> String {
     }
     if let Some(algorithm) = schedule.all_reduce {
         text.push_str(&format!(" {}", algorithm.name()));
+    }
+    if let Some(algorithm) = schedule.reduce_scatter {
+        text.push_str(&format!(" {}", algorithm.name()));
+    }
+    if let Some(element) = schedule.partials {
+        text.push_str(&format!(" in {element}"));
     }
     if let Some(Head { rows, copies }) = schedule.head {
         text.push_str(&format!(" head of {rows} in {copies}"));

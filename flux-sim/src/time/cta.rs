@@ -63,7 +63,7 @@ impl<'p> Run<'_, 'p> {
                     self.product(index, event, (a, b, *transposed));
                 }
             }
-            Action::Store { to, value, loads } => {
+            Action::Store { to, value, loads, adds: _ } => {
                 self.store(index, event, (to, *value, loads));
             }
             Action::Sum { from, .. } if self.parts == Parts::All => {

@@ -157,9 +157,12 @@ pub enum Tensor {
 
 impl Tensor {
     pub fn new(element: Element, values: &[f64]) -> Self {
+        // By way of f32: `from_f64` drops the low half of a number before it rounds.
         match element {
-            Element::Bf16 => Tensor::Bf16(values.iter().map(|&x| bf16::from_f64(x)).collect()),
-            Element::F16 => Tensor::F16(values.iter().map(|&x| f16::from_f64(x)).collect()),
+            Element::Bf16 => {
+                Tensor::Bf16(values.iter().map(|&x| bf16::from_f32(x as f32)).collect())
+            }
+            Element::F16 => Tensor::F16(values.iter().map(|&x| f16::from_f32(x as f32)).collect()),
             Element::F32 => Tensor::F32(values.iter().map(|&x| x as f32).collect()),
         }
     }

@@ -1,7 +1,7 @@
 //! The kernels that are shipped and the schedules they are shipped with.
 
 use flux_ir::kernel::Distribution;
-use flux_ir::{AllReduce, Consumers, Kernel, Schedule, Tail, Transport};
+use flux_ir::{AllReduce, Consumers, Kernel, ReduceScatter, Schedule, Tail, Transport};
 use flux_sim::mutants::score::Subject;
 use std::fs;
 use std::path::Path;
@@ -58,6 +58,12 @@ fn reduces(kernel: &Kernel) -> bool {
     has(kernel, Distribution::Reduced)
 }
 
+/// Sums that pass from rank to rank.
+fn chained() -> [Schedule; 2] {
+    [ReduceScatter::Add, ReduceScatter::Ring]
+        .map(|algorithm| Schedule::host().tile(8, 8, 8).reduce_scatter(algorithm))
+}
+
 /// The first four kernels of the file tests once, each under another schedule.
 #[allow(dead_code, reason = "the tool judges all")]
 pub(crate) fn few() -> Vec<Subject> {
@@ -70,8 +76,11 @@ pub(crate) fn few() -> Vec<Subject> {
     ];
     let one_shot = Schedule::host().tile(8, 8, 8).all_reduce(AllReduce::OneShot);
     let reduced = of_files().filter(reduces).map(|kernel| subject(&kernel, &one_shot));
+    let [added, _] = chained();
+    let chained = of_files().filter(|kernel| kernel.name == "gemm_rs");
+    let chained = chained.map(|kernel| subject(&kernel, &added));
     let each = of_files().zip(schedules).map(|(kernel, schedule)| subject(&kernel, &schedule));
-    each.chain(reduced).collect()
+    each.chain(reduced).chain(chained).collect()
 }
 
 /// Exchanges, sums over gathered rows and the protocols of the examples, each under one schedule.
@@ -120,6 +129,7 @@ pub(crate) fn all() -> Vec<Subject> {
             let sent = Schedule::host().tile(8, 8, 8).transport(Transport::CopyEngine);
             schedules.push(sent.clone());
             schedules.push(sent.head(16, 2).tail(8, 2));
+            schedules.extend(chained());
         }
         if reduces(&kernel) {
             let one_shot = |schedule: &Schedule| schedule.clone().all_reduce(AllReduce::OneShot);

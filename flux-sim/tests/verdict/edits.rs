@@ -199,7 +199,7 @@ fn inside(op: &mut Op, random: &mut Random) {
                 Update::Add(value) | Update::Set(value) => shift(value, random),
             },
         },
-        Op::Store { to, value } => {
+        Op::Store { to, value, adds: _ } => {
             if random.one_in(5) {
                 value.0 = 1 - value.0.min(1);
             } else {

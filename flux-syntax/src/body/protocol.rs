@@ -192,6 +192,7 @@ impl<'a> Reader<'a> {
         span: Span,
     ) -> BufferId {
         self.protocol().parts.buffers.push(Buffer {
+            sums: false,
             name,
             kind,
             element,

@@ -138,12 +138,14 @@ impl Reader {
         let kinds =
             [BufferKind::Input, BufferKind::Exposed, BufferKind::Output, BufferKind::Symmetric];
         let kind = self.cursor.choice("a kind of buffer", &kinds, BufferKind::name)?;
+        let sums = self.cursor.take_word("sums");
         let first_row =
             if self.cursor.take_word("first_row") { self.expr()? } else { Expr::Int(0) };
         let first_col =
             if self.cursor.take_word("first_col") { self.expr()? } else { Expr::Int(0) };
         let span = self.cursor.span();
-        let buffer = Buffer { name, kind, element, planes, rows, first_row, cols, first_col, span };
+        let buffer =
+            Buffer { name, kind, sums, element, planes, rows, first_row, cols, first_col, span };
         self.program.buffers.push(buffer);
         Ok(())
     }
@@ -176,6 +178,10 @@ impl Reader {
             true => self.range()?,
             false => Range::new(0i64, Sym::M),
         };
+        let by_shard = self.cursor.take_word("by");
+        if by_shard {
+            self.cursor.word("shard")?;
+        }
         self.cursor.punct("(")?;
         let m = self.var()?;
         self.cursor.punct(",")?;
@@ -187,7 +193,8 @@ impl Reader {
         self.cursor.punct(",")?;
         let second = self.expr()?;
         self.cursor.punct(")")?;
-        self.program.tables.push(Table { name, len, order, tiled, m, n, fields: [first, second] });
+        let fields = [first, second];
+        self.program.tables.push(Table { name, len, order, tiled, by_shard, m, n, fields });
         Ok(())
     }
 

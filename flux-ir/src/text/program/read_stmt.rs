@@ -81,8 +81,11 @@ impl Reader {
         }
         if self.cursor.take_word("store") {
             let to = self.place()?;
-            self.cursor.punct("<-")?;
-            return Ok(Op::Store { to, value: self.value()? });
+            let adds = self.cursor.take("+=");
+            if !adds {
+                self.cursor.punct("<-")?;
+            }
+            return Ok(Op::Store { to, value: self.value()?, adds });
         }
         if self.cursor.take_word("sum") {
             let var = self.var()?;

@@ -145,6 +145,9 @@ impl<'p> Writer<'p> {
         }
         let (rows, cols) = (self.expr(&buffer.rows), self.expr(&buffer.cols));
         text.push_str(&format!("[{rows}, {cols}] {}", buffer.kind.name()));
+        if buffer.sums {
+            text.push_str(" sums");
+        }
         if buffer.first_row != Expr::Int(0) {
             text.push_str(&format!(" first_row {}", self.expr(&buffer.first_row)));
         }
@@ -164,11 +167,12 @@ impl<'p> Writer<'p> {
             true => String::new(),
             false => format!(" of {}", self.range(&table.tiled)),
         };
+        let cut = if table.by_shard { " by shard" } else { "" };
         let (m, n) = (self.var(table.m), self.var(table.n));
         let [first, second] = &table.fields;
         let (first, second) = (self.expr(first), self.expr(second));
         let table = name(&table.name);
-        format!("table %{table}[{len}] order {order}{tiled} ({m}, {n}) -> ({first}, {second})")
+        format!("table %{table}[{len}] order {order}{tiled}{cut} ({m}, {n}) -> ({first}, {second})")
     }
 
     fn value_op(&self, op: &ValueOp) -> String {
@@ -235,7 +239,10 @@ impl<'p> Writer<'p> {
                 let products: Vec<_> = products.iter().map(|p| self.product(p)).collect();
                 format!("mainloop {}", products.join(", "))
             }
-            Op::Store { to, value } => format!("store {} <- {value}", self.place(to)),
+            Op::Store { to, value, adds } => {
+                let sign = if *adds { "+=" } else { "<-" };
+                format!("store {} {sign} {value}", self.place(to))
+            }
             Op::Sum { var, own, from } => {
                 format!("sum {} own {own} from {}", self.var(*var), self.place(from))
             }
