@@ -24,6 +24,9 @@ mod protocols_device;
 mod real_devices;
 #[path = "support/reduced_device.rs"]
 mod reduced_device;
+#[allow(dead_code, reason = "its kernel is what is tested, not how it is called")]
+#[path = "../examples/sum_ahead.rs"]
+mod sum_ahead;
 
 use cudarc::driver::CudaContext;
 use data::{Draw, Number, gelu, product, relative_error};

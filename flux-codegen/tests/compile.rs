@@ -69,6 +69,10 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             sent(&ping_pong.tile(64, 192, 64).stages(6)),
         ];
     }
+    if kernel == kernels::SUM_AHEAD {
+        let narrow = base.clone().tile(128, 64, 64).stages(8).transport(Transport::Put);
+        return vec![base.clone().tile(128, 128, 64), ping_pong.tile(128, 128, 64), narrow];
+    }
     if kernel == REDUCE {
         let [one, two] = AllReduce::ALL.map(|how| base.clone().all_reduce(how));
         let single = one.clone().consumers(Consumers::Single).cache(Cache::StreamB);
@@ -172,6 +176,7 @@ default_schedules_assemble_without_spills! {
     a_sum_over_gathered_rows_has_no_spills: SUMMED;
     a_sum_over_rows_that_are_gathered_twice_has_no_spills: BOTH_SUMMED;
     an_exchange_alone_has_no_spills: EXCHANGE_ALONE;
+    a_role_that_adds_has_no_spills: SUM_AHEAD;
 }
 
 #[test]

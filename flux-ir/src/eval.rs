@@ -173,6 +173,8 @@ pub enum Action {
         from: Region,
         /// Destination.
         to: Region,
+        /// Whether it is added to what lies there.
+        adds: bool,
     },
 }
 

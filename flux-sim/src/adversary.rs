@@ -111,8 +111,8 @@ struct Late {
 enum Source {
     /// Rows that were computed or read.
     Values(Vec<f32>),
-    /// To be read when the copy is performed.
-    Region(Region),
+    /// To be read when the copy is performed, and added to what lies there or put in its place.
+    Region(Region, bool),
     /// What was computed, and is added to what lies there.
     Addends(Vec<f32>),
 }
@@ -240,8 +240,8 @@ impl<'r> Play<'r, '_> {
                     acting.late.push(Late { span, to: to.clone(), from });
                 })
             }
-            Action::Copy { from, to } => {
-                let from = Source::Region(from.clone());
+            Action::Copy { from, to, adds } => {
+                let from = Source::Region(from.clone(), *adds);
                 acting.late.push(Late { span, to: to.clone(), from });
                 Ok(())
             }
@@ -293,7 +293,7 @@ impl Acting<'_, '_> {
     fn perform_late(&mut self) -> Result<(), Error> {
         for late in self.late.drain(..) {
             let performed = match &late.from {
-                Source::Region(from) => self.memory.copy(from, &late.to),
+                Source::Region(from, adds) => self.memory.copy(from, &late.to, *adds),
                 Source::Values(values) => write(self.memory, &late.to, values, false),
                 Source::Addends(values) => write(self.memory, &late.to, values, true),
             };
@@ -305,10 +305,10 @@ impl Acting<'_, '_> {
     /// Reads the sources of copies that were kept back, and keeps back the writes.
     fn read_sources(&mut self) -> Result<(), Error> {
         for late in &mut self.late {
-            if let Source::Region(from) = &late.from {
+            if let Source::Region(from, adds) = &late.from {
                 let values = read(self.memory, from);
                 let values = values.map_err(|fault| self.actor.error(late.span, fault))?;
-                late.from = Source::Values(values);
+                late.from = if *adds { Source::Addends(values) } else { Source::Values(values) };
             }
         }
         Ok(())

@@ -172,7 +172,7 @@ impl<'r, 'a> Run<'r, 'a> {
                 Action::Sum { own, element, from, loads } => {
                     worker.sum(&event.tile, (*own, *element, loads), from)
                 }
-                Action::Copy { from, to } => self.memory.copy(from, to),
+                Action::Copy { from, to, adds } => self.memory.copy(from, to, *adds),
             };
             done.map_err(|fault| self.fail(actor.error(span, fault)))?;
         }

@@ -327,8 +327,8 @@ impl<'a> Memory<'a> {
         written.map_err(|held| self.held(place, held))
     }
 
-    /// Copies a region to another one of the same extents and element type.
-    pub(crate) fn copy(&self, from: &Region, to: &Region) -> Result<(), Fault> {
+    /// Copies a region to another one of the same extents and element type, or adds it to that.
+    pub(crate) fn copy(&self, from: &Region, to: &Region, adds: bool) -> Result<(), Fault> {
         let (from, to) = (self.locate(from)?, self.locate(to)?);
         if from.extent() != to.extent() || from.element != to.element {
             let ((rows, cols), (to_rows, to_cols)) = (from.extent(), to.extent());
@@ -337,6 +337,13 @@ impl<'a> Memory<'a> {
                  {to_cols} of {}",
                 from.element, to.element
             )));
+        }
+        if adds {
+            let mut values = vec![0.0; from.cols.len()];
+            return (0..from.rows.len()).try_for_each(|row| {
+                self.load(&from, row, 0..values.len(), &mut values)?;
+                self.add(&to, row, &values)
+            });
         }
         if from.is_given() || to.is_given() {
             return self.copy_numbers(&from, &to);

@@ -1,9 +1,9 @@
-//! The protocols of `examples/protocols.rs`, as they are written there: exact on every world, at odd
-//! shapes, under every engine and in odd interleavings.
+//! The protocols of `examples/`, as they are written there: exact on every world, at odd shapes, under
+//! every engine and in odd interleavings.
 
 mod common;
 
-use common::{Case, Form, problem};
+use common::{Case, Form, Matrix, Tensor, Tensors, problem};
 use flux_ir::check::{EPOCHS, verify};
 use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
@@ -12,7 +12,8 @@ use flux_ir::{Consumers, Element, Order, Schedule, Shape, Transport};
 use flux_sim::adversary;
 use flux_sim::explore::{Limits, run};
 
-const SOURCE: &str = include_str!("../../examples/protocols.rs");
+const GATHERS: &str = include_str!("../../examples/protocols.rs");
+const SUMS: &str = include_str!("../../examples/sum_ahead.rs");
 
 const SHAPES: [Shape; 5] = [
     Shape { m: 1, n: 1, k: 1 },
@@ -22,12 +23,58 @@ const SHAPES: [Shape; 5] = [
     Shape { m: 70, n: 33, k: 130 },
 ];
 
-fn kernels() -> Vec<(String, Kernel)> {
-    let found = flux_syntax::read_file(SOURCE).expect("a source text");
-    let kernels: Vec<_> =
-        found.into_iter().map(|found| (found.path, found.kernel.expect("a kernel"))).collect();
-    assert_eq!(kernels.len(), 4, "ring, pulled, sliced, two_levels");
-    kernels
+/// A protocol and what it computes: a product of what is gathered, or of what is summed.
+struct Protocol {
+    name: String,
+    kernel: Kernel,
+    sums: bool,
+}
+
+fn protocols() -> Vec<Protocol> {
+    let read = |text: &str, sums| {
+        let found = flux_syntax::read_file(text).expect("a source text").into_iter();
+        let each = found.map(move |found| {
+            let kernel = found.kernel.expect("a kernel");
+            Protocol { name: found.path, kernel, sums }
+        });
+        each.collect::<Vec<_>>()
+    };
+    let (gathers, sums) = (read(GATHERS, false), read(SUMS, true));
+    assert_eq!(gathers.len(), 4, "ring, pulled, sliced, two_levels");
+    assert_eq!(sums.len(), 1, "sum_ahead");
+    gathers.into_iter().chain(sums).collect()
+}
+
+impl Protocol {
+    /// The schedules that its roles can run under: copy engines do not add.
+    fn schedules(&self) -> Vec<Schedule> {
+        let put = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
+        schedules().into_iter().filter(|schedule| !self.sums || put(schedule)).collect()
+    }
+
+    /// Tensors of one launch, and what must become of its outputs.
+    fn problem(&self, shape: Shape, world: u32, seed: u64) -> (Vec<Tensors>, Vec<Vec<f64>>) {
+        if !self.sums {
+            return problem(Form::Gather, Element::Bf16, true, shape, world, seed);
+        }
+        let [m, n, k] = [shape.m, shape.n, shape.k].map(|extent| extent as usize);
+        let of = |rank: u32, rows, tensor: u64| {
+            Matrix::integers(rows, k, 1, seed ^ ((u64::from(rank) + 1) << 8) ^ tensor)
+        };
+        let a: Vec<_> = (0..world).map(|rank| of(rank, m, 1)).collect();
+        let sum = a[1..].iter().fold(a[0].clone(), |sum, a| sum.plus(a));
+        let tensors = |(rank, a): (u32, &Matrix)| {
+            let b = of(rank, n, 2);
+            let expected = Tensor::new(Element::Bf16, &sum.times(&b, true).data).values();
+            let inputs = [("a", a), ("b", &b)];
+            let inputs = inputs.map(|(name, x)| (name, Tensor::new(Element::Bf16, &x.data)));
+            let c = Tensor::new(Element::Bf16, &vec![f64::NAN; m * n]);
+            let tensors =
+                Tensors { inputs: inputs.into(), outputs: vec![("c", c)], scalars: Vec::new() };
+            (tensors, expected)
+        };
+        (0..).zip(&a).map(tensors).unzip()
+    }
 }
 
 fn schedules() -> Vec<Schedule> {
@@ -45,14 +92,13 @@ fn schedules() -> Vec<Schedule> {
 
 #[test]
 fn every_protocol_is_exact_on_every_world() {
-    for (name, kernel) in kernels() {
-        for (index, schedule) in schedules().iter().enumerate() {
+    for protocol in protocols() {
+        let Protocol { name, kernel, .. } = &protocol;
+        for (index, schedule) in protocol.schedules().iter().enumerate() {
             for world in 1..=8 {
                 let shape = SHAPES[(index + world as usize) % SHAPES.len()];
-                let case = Case::new(&kernel, schedule, shape, world, 1 + world % 3);
-                let problem = |epoch: u64| {
-                    problem(Form::Gather, Element::Bf16, true, shape, world, epoch * 1001)
-                };
+                let case = Case::new(kernel, schedule, shape, world, 1 + world % 3);
+                let problem = |epoch: u64| protocol.problem(shape, world, epoch * 1001);
                 let (mut tensors, expected): (Vec<_>, Vec<_>) = (1..=3).map(problem).unzip();
                 case.run(&mut tensors);
                 for (epoch, (tensors, expected)) in tensors.iter().zip(&expected).enumerate() {
@@ -70,13 +116,12 @@ fn every_protocol_is_exact_on_every_world() {
 #[test]
 fn every_protocol_is_exact_in_odd_interleavings() {
     let shape = Shape { m: 29, n: 17, k: 70 };
-    for (name, kernel) in kernels() {
-        for schedule in [&schedules()[0], &schedules()[3]] {
+    for protocol in protocols() {
+        let Protocol { name, kernel, .. } = &protocol;
+        for schedule in protocol.schedules().iter().step_by(3) {
             for world in [2, 3, 4] {
-                let case = Case::new(&kernel, schedule, shape, world, 2);
-                let problem = |epoch: u64| {
-                    problem(Form::Gather, Element::Bf16, true, shape, world, epoch * 77)
-                };
+                let case = Case::new(kernel, schedule, shape, world, 2);
+                let problem = |epoch: u64| protocol.problem(shape, world, epoch * 77);
                 let (poisoned, expected): (Vec<_>, Vec<_>) = (1..=3).map(problem).unzip();
                 for seed in 0..8 {
                     let mut tensors = poisoned.clone();
@@ -100,8 +145,11 @@ fn every_protocol_is_exact_in_odd_interleavings() {
 
 #[test]
 fn every_protocol_is_sound_in_every_interleaving() {
-    for (name, kernel) in kernels() {
+    for Protocol { name, kernel, sums } in protocols() {
         for transport in [Transport::CopyEngine, Transport::Put] {
+            if sums && transport == Transport::CopyEngine {
+                continue;
+            }
             let schedule = Schedule::host().tile(8, 8, 8).transport(transport);
             let verified = verify(lower(&kernel, &schedule).expect("a Program"));
             let verified = verified.expect("a sound Program");

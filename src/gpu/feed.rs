@@ -92,7 +92,7 @@ impl<'f> Feeder<'f> {
                     }
                 }
             }
-            Action::Copy { from, to } => {
+            Action::Copy { from, to, adds: _ } => {
                 let copies = if self.is_ahead { main } else { &copier.copies };
                 self.told_of += instance.bytes(self.view, &from);
                 instance.copy(self.view, (copies, !copies_first), self.operands, &from, &to)?;

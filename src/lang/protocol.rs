@@ -1,6 +1,6 @@
 //! Protocols of one's own: workspace, signals, and roles that move bytes beside the tile loop.
 
-use super::{Element, Never, Ready, Rows, Sharded, sealed::Sealed};
+use super::{Element, Global, Never, Ready, Rows, Sharded, sealed::Sealed};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub enum Extent {
 }
 
 /// Workspace of the same shape on every rank, made by [`symmetric`]. Peers write it by
-/// [`put`](Symmetric::put); what they wrote is read as what [`ready`](Symmetric::ready) gives.
+/// [`put`](Symmetric::put), or add to it by [`reduce_add`](Symmetric::reduce_add); what they wrote is read as what [`ready`](Symmetric::ready) gives.
 ///
 /// It exists twice, for launches with odd and with even numbers, and a role that writes to peers first
 /// waits until they are through with the launch before last: nobody's data is overwritten while it is
@@ -65,6 +65,14 @@ impl<T: Element> Symmetric<T> {
     /// gives is passed to [`Signals::signal`]: a put that nobody is told of is an error.
     pub fn put(&self, to: u32, source: impl Source<T>) -> Put {
         let _ = (to, source);
+        match self.never {}
+    }
+
+    /// Adds `source` to the same rows and columns on rank `to`, in place: each element is rounded once.
+    /// `after` says that what it is added to lies there; of several ranks that add to one place, each
+    /// waits for the one before it, so a sum has one order. Roles that add run on copy warps.
+    pub fn reduce_add(&self, to: u32, source: impl Source<T>, after: Arrived) -> Put {
+        let _ = (to, source, after);
         match self.never {}
     }
 
@@ -117,6 +125,7 @@ impl Signals {
 /// or the kernel's own copy warps (`put`), over which each copy is split.
 ///
 /// A role is a sequence of `let`, `for` over ranges, `if`, [`put`](Symmetric::put),
+/// [`reduce_add`](Symmetric::reduce_add), [`get`](Symmetric::get),
 /// [`signal`](Signals::signal) and [`wait`](Signals::wait), with ordinary integer arithmetic.
 pub fn role<F: FnOnce()>(name: &str, body: F) {
     let _ = (name, body);
@@ -168,11 +177,19 @@ pub struct Put(Never);
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived(Never);
 
-/// Rows of this rank's shard of an input, made by [`Sharded::part`].
+/// Rows of an input that this rank holds, made by [`Sharded::part`] or [`Global::part`].
 #[derive(Debug, Clone, Copy)]
 pub struct Part<T> {
     never: Never,
     element: PhantomData<T>,
+}
+
+impl<T: Element> Global<T> {
+    /// Some of its rows, to be copied.
+    pub fn part(&self, rows: impl RowRange) -> Part<T> {
+        let _ = rows;
+        match self.never {}
+    }
 }
 
 impl<T: Element> Sharded<T> {

@@ -100,7 +100,7 @@ fn exact(gpus: Gpus, member: usize) -> Result<(), Failed> {
         let mut expected = total::<bf16>(ranks, shape);
         expected.iter_mut().enumerate().for_each(|(i, x)| *x += f64::from(bias[i % n]));
         let what = format!("chained {m}x{n}x{k}, {ranks} ranks, {schedule}");
-        same(&what, &outputs.concat(), expected)?;
+        same(&what, &outputs.concat(), expected.into_iter())?;
     }
     Ok(())
 }
@@ -118,7 +118,7 @@ fn exact_f16(gpus: Gpus, member: usize) -> Result<(), Failed> {
             c.to_vec()
         })?;
         let what = format!("chained f16 {m}x{n}x{k}, {ranks} ranks, {schedule}");
-        same(&what, &outputs.concat(), total::<f16>(ranks, shape))?;
+        same(&what, &outputs.concat(), total::<f16>(ranks, shape).into_iter())?;
     }
     Ok(())
 }

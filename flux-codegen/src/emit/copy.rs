@@ -1,9 +1,10 @@
 //! Copies by the copy warps of a CTA, into memory of any rank.
 
 use super::Kernel;
-use crate::context::{Int, Is};
+use crate::context::{Cx, Int, Is};
 use crate::error::Error;
-use crate::nvvm::memory::{self, Access};
+use crate::nvvm::memory::{self, Access, Leaves};
+use flux_ir::Element;
 use flux_ir::abi::{COPY_WARPS, Word};
 use flux_ir::program::Place;
 
@@ -12,6 +13,38 @@ const VECTORS: u32 = 4;
 
 /// Vectors that a warp moves in a turn.
 const TURN: u32 = 32 * VECTORS;
+
+/// What becomes of what is read.
+#[derive(Clone, Copy)]
+struct Moved {
+    leaves: Leaves,
+    kind: Element,
+}
+
+impl Moved {
+    /// Bytes that are moved at once behind the last vector: two of any element that is copied, one
+    /// element of those that are added.
+    fn unit(self) -> u32 {
+        match self.leaves {
+            Leaves::Stored => 2,
+            Leaves::Added => self.kind.bytes(),
+        }
+    }
+
+    fn leave_v4<'c>(self, cx: &Cx<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
+        match self.leaves {
+            Leaves::Stored => memory::st_global_v4(cx, at, values),
+            Leaves::Added => memory::red_global_v4(cx, self.kind, at, values),
+        }
+    }
+
+    fn one<'c>(self, cx: &Cx<'c>, to: Int<'c>, from: Int<'c>) {
+        match self.leaves {
+            Leaves::Stored => memory::copy_b16(cx, to, from),
+            Leaves::Added => memory::add_one(cx, self.kind, to, from),
+        }
+    }
+}
 
 /// One side of a copy.
 struct Lines<'c> {
@@ -24,11 +57,13 @@ struct Lines<'c> {
 impl<'c> Kernel<'c, '_> {
     /// Copies this warp's share of a region, unless the launch was aborted: vectors of each row in
     /// turns, and single elements where rows do not begin at multiples of 16 bytes or end between.
-    pub(super) fn copy(&self, from: &Place, to: &Place) -> Result<(), Error> {
+    pub(super) fn copy(&self, from: &Place, to: &Place, adds: bool) -> Result<(), Error> {
         let cx = &self.cx;
         let live = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
         cx.when(live, || {
-            let element = self.program.buffers[to.buffer].element.bytes();
+            let kind = self.program.buffers[to.buffer].element;
+            let element = kind.bytes();
+            let moved = Moved { leaves: if adds { Leaves::Added } else { Leaves::Stored }, kind };
             let (source, target) = (self.lines(from, element)?, self.lines(to, element)?);
             let cols = cx.sub(self.expr(&to.cols.hi)?, self.expr(&to.cols.lo)?);
             let bytes = cx.mul(cols, cx.uint(element));
@@ -38,18 +73,25 @@ impl<'c> Kernel<'c, '_> {
             let rows = cx.sub(self.expr(&to.rows.hi)?, self.expr(&to.rows.lo)?);
             let some = cx.is(cx.int(0), Is::Lt, vectors);
             let narrow = cx.and(some, cx.is(vectors, Is::Le, cx.int(32)));
-            let (first, last) = (cx.shl(vectors, 3), cx.shr(bytes, 1));
+            let (first, last) = (
+                cx.mul(vectors, cx.uint(16 / moved.unit())),
+                cx.udiv(bytes, cx.uint(moved.unit())),
+            );
             let wide = || {
                 let row = cx.cell_of(cx.int(0));
                 cx.count(row, rows, cx.int(1), || {
                     let row = cx.widen(cx.get(row));
                     let [source, target] =
                         [&source, &target].map(|lines| cx.add(lines.at, cx.mul(row, lines.pitch)));
-                    self.copy_vectors(source, target, vectors)?;
-                    self.copy_rest(source, target, (first, last))
+                    self.copy_vectors(moved, [source, target], vectors)?;
+                    self.copy_rest(moved, [source, target], (first, last))
                 })
             };
-            cx.either(narrow, || self.copy_narrow([&source, &target], rows, (vectors, last)), wide)
+            cx.either(
+                narrow,
+                || self.copy_narrow(moved, [&source, &target], rows, (vectors, last)),
+                wide,
+            )
         })
     }
 
@@ -57,6 +99,7 @@ impl<'c> Kernel<'c, '_> {
     /// has as much under way as of wide ones. Lanes and rows beyond the last take the last again.
     fn copy_narrow(
         &self,
+        moved: Moved,
         [source, target]: [&Lines<'c>; 2],
         rows: Int<'c>,
         (vectors, last): (Int<'c>, Int<'c>),
@@ -74,16 +117,16 @@ impl<'c> Kernel<'c, '_> {
                 memory::ld_global_v4(cx, Access::Plain, cx.add(at(source, row), column))
             });
             for (row, values) in each.into_iter().zip(loaded) {
-                memory::st_global_v4(cx, cx.add(at(target, row), column), values);
+                moved.leave_v4(cx, cx.add(at(target, row), column), values);
             }
             Ok(())
         })?;
-        let whole = cx.shl(vectors, 3);
+        let whole = cx.mul(vectors, cx.uint(16 / moved.unit()));
         cx.when(cx.is(whole, Is::Lt, last), || {
             let row = cx.cell_of(cx.int(0));
             cx.count(row, rows, cx.int(1), || {
                 let row = cx.get(row);
-                self.copy_rest(at(source, row), at(target, row), (whole, last))
+                self.copy_rest(moved, [at(source, row), at(target, row)], (whole, last))
             })
         })
     }
@@ -110,14 +153,19 @@ impl<'c> Kernel<'c, '_> {
     }
 
     /// This warp's share of the first `vectors` vectors of a row.
-    fn copy_vectors(&self, from: Int<'c>, to: Int<'c>, vectors: Int<'c>) -> Result<(), Error> {
+    fn copy_vectors(
+        &self,
+        moved: Moved,
+        [from, to]: [Int<'c>; 2],
+        vectors: Int<'c>,
+    ) -> Result<(), Error> {
         let cx = &self.cx;
         let turn = cx.cell_of(cx.mul(self.copy_warp(), cx.uint(TURN)));
         cx.count(turn, vectors, cx.uint(COPY_WARPS * TURN), || {
             let first = cx.add(cx.get(turn), self.lane);
             let offset = |vector: Int<'c>| cx.shl(cx.widen(vector), 4);
             let load = |at| memory::ld_global_v4(cx, Access::Plain, cx.add(from, at));
-            let store = |at, values| memory::st_global_v4(cx, cx.add(to, at), values);
+            let store = |at, values| moved.leave_v4(cx, cx.add(to, at), values);
             let whole = cx.is(cx.add(cx.get(turn), cx.uint(TURN)), Is::Le, vectors);
             let all = || {
                 // All loads first: they wait for memory together.
@@ -139,19 +187,19 @@ impl<'c> Kernel<'c, '_> {
         })
     }
 
-    /// This warp's share of a row's elements of two bytes from the first up to the last.
+    /// This warp's share of a row's units from the first up to the last.
     fn copy_rest(
         &self,
-        from: Int<'c>,
-        to: Int<'c>,
+        moved: Moved,
+        [from, to]: [Int<'c>; 2],
         (first, last): (Int<'c>, Int<'c>),
     ) -> Result<(), Error> {
         let cx = &self.cx;
         let thread = cx.add(cx.shl(self.copy_warp(), 5), self.lane);
         let element = cx.cell_of(cx.add(first, thread));
         cx.count(element, last, cx.uint(32 * COPY_WARPS), || {
-            let offset = cx.shl(cx.widen(cx.get(element)), 1);
-            memory::copy_b16(cx, cx.add(to, offset), cx.add(from, offset));
+            let offset = cx.mul(cx.widen(cx.get(element)), cx.long(moved.unit().into()));
+            moved.one(cx, cx.add(to, offset), cx.add(from, offset));
             Ok(())
         })
     }

@@ -147,12 +147,12 @@ impl<'c, 'p> Kernel<'c, 'p> {
                         self.unsupported(message, "write one mainloop directly in the tile loop")
                     );
                 }
-                Op::Copy { from, to } => {
+                Op::Copy { from, to, adds } => {
                     if role != Role::Copy {
                         let help = "give copies to an agent on copy warps, or on a copy engine";
                         return Err(self.unsupported(format!("a copy {}", role.place()), help));
                     }
-                    self.copy(from, to)?;
+                    self.copy(from, to, *adds)?;
                 }
             }
         }

@@ -236,6 +236,25 @@ pub(crate) fn leave_v4_if<'c>(
     cx.asm(false, &text, "r,l,r,r,r,r,~{memory}", None, &args);
 }
 
+/// `red.relaxed.sys.global.add` of 16 bytes of elements.
+pub(crate) fn red_global_v4<'c>(cx: &Cx<'c>, element: Element, at: Int<'c>, values: [Int<'c>; 4]) {
+    let [x, y, z, w] = values;
+    let args = [at.into(), x.into(), y.into(), z.into(), w.into()];
+    let text = format!(
+        "{} [$0], {{$1, $2, $3, $4}};",
+        Leaves::Added.instruction(element, 16 / element.bytes())
+    );
+    cx.asm(false, &text, "l,r,r,r,r,~{memory}", None, &args);
+}
+
+/// Adds one element at `from` to the one at `to`.
+pub(crate) fn add_one<'c>(cx: &Cx<'c>, element: Element, to: Int<'c>, from: Int<'c>) {
+    let bits = 8 * element.bytes();
+    let add = Leaves::Added.instruction(element, 1);
+    let text = format!("{{ .reg .b{bits} e; ld.global.b{bits} e, [$1]; {add} [$0], e; }}");
+    cx.asm(false, &text, "l,l,~{memory}", None, &[to.into(), from.into()]);
+}
+
 /// Two neighboring columns of a row: `at` is the address of the first, `offset` bytes are added
 /// to it, and columns from `end` on are not touched.
 #[derive(Clone, Copy)]

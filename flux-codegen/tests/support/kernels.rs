@@ -219,8 +219,13 @@ kernel @exchange_alone(%x: &exchanged<bf16>, %c: &mut exchanged<bf16>, %d: &mut 
   }
 }";
 
+/// A protocol whose role adds, as `examples/sum_ahead.rs` writes it.
+pub(crate) const SUM_AHEAD: &str =
+    include_str!("../../../flux-ir/tests/filetests/kernel/sum_ahead.flux");
+
 /// Every kernel that some schedule here compiles.
-pub(crate) const ALL: [&str; 18] = [
+pub(crate) const ALL: [&str; 19] = [
+    SUM_AHEAD,
     PLAIN,
     PLAIN_F16,
     NOT_TRANSPOSED,

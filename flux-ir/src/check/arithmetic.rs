@@ -282,7 +282,10 @@ impl<'p> Arithmetic<'_, 'p> {
                 };
                 Count::events(1)
             }
-            Op::Copy { from, to } => Count::events(self.place(from) + self.place(to)),
+            Op::Copy { from, to, adds } => {
+                let so_far = u64::from(*adds) * self.place(to);
+                Count::events(self.place(from) + self.place(to) + so_far)
+            }
         }
     }
 

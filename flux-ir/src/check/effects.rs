@@ -269,10 +269,13 @@ impl<'a, 'p> Walk<'a, 'p> {
                 self.summed = from.into_iter().next();
                 Ok(())
             }
-            Action::Copy { from, to } => {
+            Action::Copy { from, to, adds } => {
                 self.regions.copy(&from, &to)?;
                 self.write(event.stmt, &to);
                 self.read(number, &from, Proxy::Generic);
+                if adds {
+                    self.read(number, &to, Proxy::Generic);
+                }
                 if let Some(rect) = self.shared(&to) {
                     let origin = from.rank as u16;
                     self.step(number, Act::Write { rect, value: None, origin });

@@ -132,7 +132,7 @@ impl Analysis<'_, '_> {
                     Update::Add(value) | Update::Set(value) => self.slope(value),
                 }
             }
-            Op::Copy { from, to } => self.place(from).and(self.place(to)).map(|()| 0),
+            Op::Copy { from, to, adds: _ } => self.place(from).and(self.place(to)).map(|()| 0),
         }
     }
 

@@ -82,7 +82,7 @@ impl<'p> Rows<'_, 'p> {
                     Update::Add(value) | Update::Set(value) => _ = self.uses(stmt, value),
                 }
             }
-            Op::Copy { from, to } => {
+            Op::Copy { from, to, adds: _ } => {
                 self.place(stmt, from);
                 self.place(stmt, to);
             }

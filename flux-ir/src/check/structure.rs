@@ -280,7 +280,7 @@ impl<'p> Checker<'p> {
                     self.error(Rule::Bounds, "an undeclared signal is raised");
                 }
             }
-            Op::Copy { from, to } => {
+            Op::Copy { from, to, adds } => {
                 if engine == Engine::Ctas {
                     let message = "`copy` runs on copy_engine or copy_warps, found it on ctas";
                     self.error(Rule::Types, message.to_owned());
@@ -293,6 +293,9 @@ impl<'p> Checker<'p> {
                     && from != to
                 {
                     self.error(Rule::Types, format!("a copy of {to} reads {from}"));
+                }
+                if *adds {
+                    self.added(engine, to);
                 }
             }
         }
@@ -369,6 +372,19 @@ impl<'p> Checker<'p> {
         }
         self.error(Rule::Bounds, format!("expected loads below {LOADS}, found load {index}"));
         0
+    }
+
+    /// Copies add by instructions of the kernel, in workspace.
+    fn added(&mut self, engine: Engine, to: &Place) {
+        if engine == Engine::CopyEngine {
+            let message =
+                "`copy … +=` runs on copy_warps, found it on copy_engine: those only move";
+            self.error(Rule::Types, message);
+        }
+        let kind = self.program.buffers.get(to.buffer).map(|buffer| buffer.kind);
+        if kind.is_some_and(|kind| kind != BufferKind::Symmetric) {
+            self.error(Rule::Types, "`copy … +=` adds in workspace, found a tensor of the launch");
+        }
     }
 
     /// What is loaded lies in workspace of the own rank: tensors are read by a value `load %x`.

@@ -162,7 +162,7 @@ fn each_expr(op: &Op, visit: &mut dyn FnMut(&Expr, bool)) {
                 Update::Set(value) => visit(value, true),
             }
         }
-        Op::Copy { from, to } => {
+        Op::Copy { from, to, adds: _ } => {
             place(from, visit);
             place(to, visit);
         }

@@ -151,6 +151,7 @@ pub(super) enum CodeOp<'p> {
     Copy {
         from: FoldedPlace,
         to: FoldedPlace,
+        adds: bool,
     },
 }
 
@@ -312,7 +313,9 @@ impl<'p> Folder<'p> {
                     after: *after,
                 }
             }
-            Op::Copy { from, to } => CodeOp::Copy { from: self.place(from), to: self.place(to) },
+            Op::Copy { from, to, adds } => {
+                CodeOp::Copy { from: self.place(from), to: self.place(to), adds: *adds }
+            }
         };
         Code { stmt, number, op }
     }

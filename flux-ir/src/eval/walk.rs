@@ -270,8 +270,8 @@ impl<'a, 'p> AgentRun<'a, 'p> {
                     after: *after,
                 }
             }
-            CodeOp::Copy { from, to } => {
-                Action::Copy { from: self.region(from), to: self.region(to) }
+            CodeOp::Copy { from, to, adds } => {
+                Action::Copy { from: self.region(from), to: self.region(to), adds: *adds }
             }
         };
         Some(action)

@@ -276,7 +276,7 @@ impl Incoming {
             rows: rows.clone(),
             cols: cols.clone(),
         };
-        Op::Copy { from: own(tensors.buffer(self.param), rows, cols), to }
+        Op::Copy { from: own(tensors.buffer(self.param), rows, cols), to, adds: false }
     }
 
     /// Where some of the own rows lie once they have arrived.
@@ -519,7 +519,7 @@ impl Outgoing {
         };
         let to = own(tensors.buffer(self.output), Range::new(from, to), Range::new(left, right));
         let landed = Place { buffer: self.inbox, planes: vec![parity()], ..to.clone() };
-        let copy = Op::Copy { from: landed, to };
+        let copy = Op::Copy { from: landed, to, adds: false };
         let some_rows = Cond::Lt(
             from.into(),
             match &copy {

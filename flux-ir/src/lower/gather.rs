@@ -332,7 +332,7 @@ impl Gather {
             rows: rows.clone(),
             cols: cols.clone(),
         };
-        Op::Copy { from: own(tensors.buffer(self.param), rows, cols), to }
+        Op::Copy { from: own(tensors.buffer(self.param), rows, cols), to, adds: false }
     }
 }
 

@@ -64,6 +64,13 @@ pub(super) fn check(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnost
         let diagnostic = Diagnostic::new(Rule::Types, other.span, message);
         found.push(diagnostic.help("compute in the loop over tiles"));
     }
+    if let (Some(Transport::CopyEngine), Some(added)) = (schedule.transport, adds(parts)) {
+        let message = "expected copy warps for a role that adds, found `transport = copy_engine`";
+        let diagnostic = Diagnostic::new(Rule::Schedule, added.span, message);
+        found.push(
+            diagnostic.help("leave `transport` out: a copy engine moves bytes and adds none"),
+        );
+    }
     if schedule.transport == Some(Transport::CopyFirst) {
         let message = "expected roles to run beside the kernel, found `transport = copy_first`";
         let diagnostic = Diagnostic::new(Rule::Schedule, kernel.span, message);
@@ -77,11 +84,17 @@ pub(super) fn check(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnost
     found.into_result(())
 }
 
+/// A copy that adds.
+fn adds(parts: &Program) -> Option<&Stmt> {
+    parts.statements().find(|stmt| matches!(stmt.op, Op::Copy { adds: true, .. }))
+}
+
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Placed> {
     let kernel = b.kernel;
     let parts = &kernel.protocol.as_ref()?.parts;
     let engine = match b.schedule.transport {
         Some(Transport::Put) => Engine::CopyWarps,
+        None if adds(parts).is_some() => Engine::CopyWarps,
         None | Some(Transport::CopyEngine | Transport::CopyFirst) => Engine::CopyEngine,
     };
     let span = parts.agents.values().flat_map(|agent| agent.body.first()).next();
@@ -237,11 +250,11 @@ impl Placed {
                 let homes = self.signals[signal.index()];
                 return homes.all().map(|signal| stmt(span, raise(signal))).collect();
             }
-            Op::Copy { from, to } => {
+            Op::Copy { from, to, adds } => {
                 let (from, to) = (self.place(b, parts, from), self.place(b, parts, to));
                 match self.engine {
-                    Engine::CopyWarps => return vec![split(b, span, from, to)],
-                    Engine::CopyEngine | Engine::Ctas => Op::Copy { from, to },
+                    Engine::CopyWarps => return vec![split(b, span, (from, to, *adds))],
+                    Engine::CopyEngine | Engine::Ctas => Op::Copy { from, to, adds: *adds },
                 }
             }
             // Refused by `check`.
@@ -289,7 +302,7 @@ impl Placed {
 }
 
 /// A copy whose pieces the copy warps of all CTAs take in turn.
-fn split(b: &mut Builder<'_>, span: Span, from: Place, to: Place) -> Stmt {
+fn split(b: &mut Builder<'_>, span: Span, (from, to, adds): (Place, Place, bool)) -> Stmt {
     let [piece, row, left] = ["q", "r", "k0"].map(|name| b.var(name));
     let [high, wide, across] = ["PR", "PC", "PA"].map(|name| b.var(name));
     let rows = || (from.rows.hi.clone() - from.rows.lo.clone()).max(0i64);
@@ -311,7 +324,7 @@ fn split(b: &mut Builder<'_>, span: Span, from: Place, to: Place) -> Stmt {
         ..whole.clone()
     };
     let mut pieces: Vec<_> = place.map(define).into();
-    pieces.push(stmt(span, Op::Copy { from: part(&from), to: part(&to) }));
+    pieces.push(stmt(span, Op::Copy { from: part(&from), to: part(&to), adds }));
     let loop_ = Op::For {
         var: piece,
         from: Sym::Cta.into(),

@@ -283,7 +283,7 @@ impl Total {
                 planes: vec![parity()],
                 ..to.clone()
             };
-            stmt(kept.span, Op::Copy { from, to })
+            stmt(kept.span, Op::Copy { from, to, adds: false })
         }));
         let mut body: Vec<_> =
             lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();

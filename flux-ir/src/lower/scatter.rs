@@ -332,7 +332,7 @@ impl Staged {
             planes: vec![parity(), Sym::Rank.into()],
             ..source.clone()
         };
-        let copy = Op::Copy { from: source, to: target };
+        let copy = Op::Copy { from: source, to: target, adds: false };
         let signal = Op::Signal {
             at: At::Peer(owner.into()),
             signal: self.arrived,

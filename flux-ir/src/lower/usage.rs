@@ -332,7 +332,7 @@ impl Inference<'_> {
         self.kernel.protocol.as_ref().map(|protocol| &protocol.parts)
     }
 
-    /// Parameters that roles copy from: shards that this rank holds.
+    /// Parameters that roles copy from: what this rank holds, a shard or all rows.
     fn copied(&mut self) {
         let Some(parts) = self.kernel.protocol.as_ref().map(|protocol| &protocol.parts) else {
             return;
@@ -343,9 +343,12 @@ impl Inference<'_> {
                 self.error(Rule::Types, buffer.span, message, "take it: `a: &Sharded<bf16>`");
                 continue;
             };
-            if !matches!(self.kernel.tensor(param), Some((Distribution::Sharded, _, false))) {
-                let message = format!("`{}` is no shard of this rank's", buffer.name);
-                let help = "roles copy out of workspace, and out of parameters `&Sharded<_>`";
+            if !matches!(
+                self.kernel.tensor(param),
+                Some((Distribution::Sharded | Distribution::Global, _, false))
+            ) {
+                let message = format!("`{}` is nothing that this rank holds", buffer.name);
+                let help = "roles copy out of workspace, and out of parameters `&Sharded<_>` or `&Global<_>`";
                 self.error(Rule::Types, buffer.span, message, help);
                 continue;
             }

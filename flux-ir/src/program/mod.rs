@@ -420,6 +420,8 @@ pub enum Op {
         from: Place,
         /// Destination: the same rows and columns of the whole tensor.
         to: Place,
+        /// Whether it is added to what lies there, in workspace; on copy warps alone.
+        adds: bool,
     },
 }
 

@@ -187,7 +187,7 @@ fn simple() -> impl Strategy<Value = Op> {
                 after
             }
         ),
-        (place(), place()).prop_map(|(from, to)| Op::Copy { from, to }),
+        (place(), place(), any::<bool>()).prop_map(|(from, to, adds)| Op::Copy { from, to, adds }),
     ]
 }
 

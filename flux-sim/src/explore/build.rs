@@ -218,11 +218,12 @@ impl<'p> Build<'_, 'p> {
                     cols: cut(&to.cols, &tile.cols),
                     ..to
                 };
-                let so_far = adds.then(|| to.clone());
-                self.issue(thread, epoch, (stmt, number), so_far, (to, Some(value)), past)?;
+                let from = (None, adds);
+                self.issue(thread, epoch, (stmt, number), from, (to, Some(value)), past)?;
             }
-            Action::Copy { from, to } => {
-                self.issue(thread, epoch, (stmt, number), Some(from), (to, None), past)?;
+            Action::Copy { from, to, adds } => {
+                let from = (Some(from), adds);
+                self.issue(thread, epoch, (stmt, number), from, (to, None), past)?;
             }
         }
         Ok(())
@@ -253,21 +254,23 @@ impl<'p> Build<'_, 'p> {
         thread: usize,
         epoch: u32,
         (stmt, number): (&Stmt, u32),
-        from: Option<Region>,
+        (from, adds): (Option<Region>, bool),
         (to, value): (Region, Option<ValueId>),
         past: &mut Past,
     ) -> Result<(), ExploreError> {
         let is_copy = from.is_some();
         let own = self.loose.threads[thread].rank;
         let origin = from.as_ref().map_or(own, |region| region.rank);
-        let source = match from {
-            Some(region) => self.shared(stmt, region)?,
-            None => None,
-        };
+        // What is added to is read as well.
+        let so_far = adds.then(|| to.clone());
+        let mut sources = Vec::new();
+        for region in from.into_iter().chain(so_far) {
+            sources.extend(self.shared(stmt, region)?);
+        }
         let mut before = past.last_copy.filter(|_| is_copy);
-        if let Some(region) = source {
+        if !sources.is_empty() {
             let (id, drift) = self.adrift(Kind::Other, number, thread, epoch);
-            self.touches[id].reads.push(region);
+            self.touches[id].reads.extend(sources);
             self.loose.moves[id].done.extend(before);
             before = Some(drift);
             past.sources.push(drift);

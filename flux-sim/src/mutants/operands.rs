@@ -113,7 +113,7 @@ fn words(program: &Program, op: &Op) -> Vec<Variant> {
 fn homes(op: &mut Op) -> Vec<&mut At> {
     match op {
         Op::Signal { at, .. } => vec![at],
-        Op::Copy { from, to } => vec![&mut from.at, &mut to.at],
+        Op::Copy { from, to, adds: _ } => vec![&mut from.at, &mut to.at],
         Op::Store { to, .. } => vec![&mut to.at],
         Op::Sum { from, .. } | Op::Load { from, .. } => vec![&mut from.at],
         Op::Mainloop { products } => {
@@ -209,7 +209,7 @@ fn numbers<'o>(program: &Program, op: &'o mut Op) -> Vec<Number<'o>> {
                 add("peer", Role::Peer, peer);
             }
         }
-        Op::Copy { from, to } => {
+        Op::Copy { from, to, adds: _ } => {
             place_numbers(program, "to", to, &mut all);
             place_numbers(program, "from", from, &mut all);
         }
@@ -285,7 +285,7 @@ fn each_range<'o>(program: &Program, op: &'o mut Op) -> Vec<Ends<'o>> {
         }
         Op::Store { to, .. } => of_place("to".into(), to).into(),
         Op::Sum { from, .. } | Op::Load { from, .. } => of_place("from".into(), from).into(),
-        Op::Copy { from, to } => {
+        Op::Copy { from, to, adds: _ } => {
             let places = [of_place("to".into(), to), of_place("from".into(), from)];
             places.into_iter().flatten().collect()
         }

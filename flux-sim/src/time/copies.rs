@@ -39,7 +39,7 @@ impl<'p> Run<'_, 'p> {
                     Err(blocked) => return blocked,
                 }
             }
-            Action::Copy { from, to } => return self.copy(index, event, from, to),
+            Action::Copy { from, to, adds: _ } => return self.copy(index, event, from, to),
             Action::Signal { rank, signal, slot, change, .. } if self.parts == Parts::All => {
                 let raise = (*rank, *signal, *slot, *change);
                 let link = &self.cost.machine.link;

@@ -84,7 +84,7 @@ impl<'p> Run<'_, 'p> {
                 self.signal(index, event, (*rank, *signal, *slot, *change), now);
             }
             Action::Sum { .. } | Action::Signal { .. } | Action::FenceProxyAsync => {}
-            Action::Copy { from, to } => self.copy_beside(index, event, from, to),
+            Action::Copy { from, to, adds: _ } => self.copy_beside(index, event, from, to),
         }
         Step::Done
     }

@@ -206,7 +206,7 @@ fn mentions_cta(program: &Program) -> bool {
         Op::Mainloop { products } => products.iter().any(|p| place(&p.a) || place(&p.b)),
         Op::Store { to, .. } => place(to),
         Op::Sum { from, .. } | Op::Load { from, .. } => place(from),
-        Op::Copy { from, to } => place(from) || place(to),
+        Op::Copy { from, to, adds: _ } => place(from) || place(to),
         Op::Signal { slot, .. } => within(slot),
         Op::FenceProxyAsync => false,
     })
@@ -359,7 +359,7 @@ impl Pair<'_, '_> {
                 a.len() == b.len() && regions.all(|(a, b)| self.region(a, b))
             }
             (Action::Store { to: a, .. }, Action::Store { to: b, .. }) => self.region(a, b),
-            (Action::Copy { from: a, to: c }, Action::Copy { from: b, to: d }) => {
+            (Action::Copy { from: a, to: c, .. }, Action::Copy { from: b, to: d, .. }) => {
                 self.region(a, b) && self.region(c, d)
             }
             (Action::Sum { from: a, .. }, Action::Sum { from: b, .. }) => {

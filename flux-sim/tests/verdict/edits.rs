@@ -206,7 +206,7 @@ fn inside(op: &mut Op, random: &mut Random) {
                 place(to, random);
             }
         }
-        Op::Copy { from, to } => match random.below(3) {
+        Op::Copy { from, to, adds: _ } => match random.below(3) {
             0 => place(from, random),
             1 => place(to, random),
             _ => {

@@ -34,7 +34,7 @@ fn methods(distribution: Distribution, written: bool) -> &'static [&'static str]
         (Distribution::Sharded, false) => &["load", "rows", "part"],
         (Distribution::Exchanged, false) => &["wait"],
         (Distribution::Sharded | Distribution::Exchanged, true) => &["tiles", "store"],
-        (Distribution::Global, false) => &["t", "load", "cols", "rows"],
+        (Distribution::Global, false) => &["t", "load", "cols", "rows", "part"],
         (Distribution::Global, true) => &["tiles", "store"],
         (Distribution::Scattered | Distribution::Reduced, _) => {
             &["tiles", "add", "reduce", "store"]

@@ -192,9 +192,9 @@ impl<'a> Reader<'a> {
         span: Span,
     ) -> BufferId {
         self.protocol().parts.buffers.push(Buffer {
-            sums: false,
             name,
             kind,
+            sums: false,
             element,
             planes: Vec::new(),
             rows: rows.into(),
@@ -376,7 +376,14 @@ impl<'a> Reader<'a> {
         args: &[&'a Expr],
     ) -> Bound<'a> {
         match (name, args) {
-            ("put", [to, source]) => self.put(buffer, to, source, span),
+            ("put", [to, source]) => self.put(buffer, to, source, (false, span)),
+            ("reduce_add", [to, source, after]) => {
+                let after = self.after(after);
+                match self.put(buffer, to, source, (true, span)) {
+                    Bound::Sent if after.is_some() => Bound::Sent,
+                    _ => Bound::Broken,
+                }
+            }
             ("get", [from, rows, after]) => {
                 let (from, rows) = (self.index(from), self.rows_of(rows));
                 self.after(after);
@@ -387,7 +394,7 @@ impl<'a> Reader<'a> {
                 let cols = self.columns(buffer);
                 let to = place(At::Own, buffer, rows, cols);
                 let source = Place { at: At::Peer(from), ..to.clone() };
-                self.act(Op::Copy { from: source, to }, span);
+                self.act(Op::Copy { from: source, to, adds: false }, span);
                 Bound::Sent
             }
             ("ready", [rows, after]) => {
@@ -409,16 +416,27 @@ impl<'a> Reader<'a> {
                 }
             }
             ("put", _) => self.wrong_arity(name, 2, args.len(), span, "all.put(to, source)"),
+            ("reduce_add", _) => {
+                let usage = "all.reduce_add(to, source, after)";
+                self.wrong_arity(name, 3, args.len(), span, usage)
+            }
             ("get", _) => self.wrong_arity(name, 3, args.len(), span, "all.get(from, rows, after)"),
             ("ready", _) => self.wrong_arity(name, 2, args.len(), span, "all.ready(rows, after)"),
             _ => {
-                let help = did_you_mean(name, &["put", "get", "ready"]);
+                let help = did_you_mean(name, &["put", "reduce_add", "get", "ready"]);
                 self.mistyped(span, format!("workspace has no method `{name}`"), help)
             }
         }
     }
 
-    fn put(&mut self, buffer: BufferId, to: &'a Expr, source: &'a Expr, span: Span) -> Bound<'a> {
+    /// `put`, or `reduce_add` where it `adds`.
+    fn put(
+        &mut self,
+        buffer: BufferId,
+        to: &'a Expr,
+        source: &'a Expr,
+        (adds, span): (bool, Span),
+    ) -> Bound<'a> {
         let to = self.index(to);
         let source = match self.expression(source) {
             Bound::Part(part) => part,
@@ -440,11 +458,11 @@ impl<'a> Reader<'a> {
             }
         };
         let Some(to) = to else { return Bound::Broken };
-        if !self.in_role("put", span) {
+        if !self.in_role(if adds { "reduce_add" } else { "put" }, span) {
             return Bound::Broken;
         }
         let target = Place { at: At::Peer(to), buffer, ..source.clone() };
-        self.act(Op::Copy { from: source, to: target }, span);
+        self.act(Op::Copy { from: source, to: target, adds }, span);
         Bound::Sent
     }
 
@@ -578,11 +596,13 @@ impl<'a> Reader<'a> {
     pub(super) fn part(&mut self, param: ParamId, rows: &'a Expr, span: Span) -> Bound<'a> {
         let (distribution, _) = self.tensor(param);
         match self.rows_of(rows) {
-            Some(rows) if distribution == Distribution::Sharded => Bound::Own(param, rows, None),
+            Some(rows) if matches!(distribution, Distribution::Sharded | Distribution::Global) => {
+                Bound::Own(param, rows, None)
+            }
             Some(_) => {
                 let name = self.name_of(param);
-                let help = format!("declare it `{name}: &Sharded<T>`");
-                self.mistyped(span, format!("`{name}` is no shard of this rank's"), help)
+                let help = format!("declare it `{name}: &Sharded<T>`, or `&Global<T>`");
+                self.mistyped(span, format!("`{name}` is nothing that this rank holds"), help)
             }
             None => Bound::Broken,
         }

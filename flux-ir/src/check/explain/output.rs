@@ -100,12 +100,14 @@ impl<'p> Stage<'p> {
             Action::Mainloop { products } => {
                 products.iter().map(|(a, b, _)| shared(a) + shared(b)).sum()
             }
-            Action::Store { to, loads, .. } => shared(to) + reads(loads),
+            Action::Store { to, loads, adds, .. } => {
+                shared(to) * (1 + u32::from(*adds)) + reads(loads)
+            }
             Action::Sum { from, loads, .. } => {
                 let read = if from.is_empty() { 0 } else { reads(loads) };
                 from.iter().map(shared).sum::<u32>() + read
             }
-            Action::Copy { from, to } => shared(from) + shared(to),
+            Action::Copy { from, to, adds } => shared(from) + shared(to) * (1 + u32::from(*adds)),
         }
     }
 

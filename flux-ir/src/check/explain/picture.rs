@@ -289,8 +289,9 @@ impl<'p> Stage<'p> {
                 });
                 (short, format!("mainloop {all}"))
             }
-            Action::Store { to, value, .. } => {
-                (format!("store {}", full(to)), format!("store {} <- {value}", full(to)))
+            Action::Store { to, value, adds, .. } => {
+                let sign = if *adds { "+=" } else { "<-" };
+                (format!("store {}", full(to)), format!("store {} {sign} {value}", full(to)))
             }
             Action::Sum { own, from, .. } => {
                 let all = from.iter().map(full).collect::<Vec<_>>().join(", ");
@@ -300,8 +301,9 @@ impl<'p> Stage<'p> {
                 };
                 (format!("sum %{short} of {}", from.len()), format!("sum own {own} from {all}"))
             }
-            Action::Copy { from, to } => {
-                (format!("copy {}", full(to)), format!("copy {} <- {}", full(to), full(from)))
+            Action::Copy { from, to, adds } => {
+                let sign = if *adds { "+=" } else { "<-" };
+                (format!("copy {}", full(to)), format!("copy {} {sign} {}", full(to), full(from)))
             }
         }
     }

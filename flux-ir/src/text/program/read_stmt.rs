@@ -104,8 +104,11 @@ impl Reader {
         }
         if self.cursor.take_word("copy") {
             let to = self.place()?;
-            self.cursor.punct("<-")?;
-            return Ok(Op::Copy { from: self.place()?, to });
+            let adds = self.cursor.take("+=");
+            if !adds {
+                self.cursor.punct("<-")?;
+            }
+            return Ok(Op::Copy { from: self.place()?, to, adds });
         }
         self.cursor.unexpected("a statement or `}`")
     }

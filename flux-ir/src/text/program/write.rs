@@ -256,7 +256,10 @@ impl<'p> Writer<'p> {
                 });
                 format!("{text} scope {} after {}", scope.name(), after.name())
             }
-            Op::Copy { from, to } => format!("copy {} <- {}", self.place(to), self.place(from)),
+            Op::Copy { from, to, adds } => {
+                let sign = if *adds { "+=" } else { "<-" };
+                format!("copy {} {sign} {}", self.place(to), self.place(from))
+            }
         }
     }
 
