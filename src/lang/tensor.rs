@@ -27,7 +27,7 @@ use std::marker::PhantomData;
 /// ```
 #[derive(Debug)]
 pub struct Global<T> {
-    never: Never,
+    pub(super) never: Never,
     element: PhantomData<T>,
 }
 
