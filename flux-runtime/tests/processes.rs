@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// What ranks wait for each other where some will not come.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// What an error may take that needs no limit to pass.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// What passes until the others are surely where they are meant to be.
+const PAUSE: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
@@ -160,10 +160,10 @@ fn a_launcher_may_coordinate() {
 fn killed_before_all_have_come() {
     let port = port();
     let [first, second] = [0, 1].map(|rank| start("patient", (rank, 3, port), &[]));
-    thread::sleep(AT_ONCE / 2);
+    thread::sleep(PAUSE);
     second.signal(Signal::KILL);
     let ended = first.fail("rank 1 has given up: its process has ended");
-    assert!(ended.after < 2 * AT_ONCE, "{ended:?}");
+    assert!(ended.after < LONG / 2, "{ended:?}");
     // The last one comes too late, and is told the same.
     drop(second);
     works_at(port);
@@ -172,11 +172,11 @@ fn killed_before_all_have_come() {
 fn rank_0_killed_before() {
     let port = port();
     let mut ranks: Vec<_> = [0, 1, 2].map(|rank| start("patient", (rank, 4, port), &[])).into();
-    thread::sleep(AT_ONCE / 2);
+    thread::sleep(PAUSE);
     ranks[0].signal(Signal::KILL);
     for rank in ranks.drain(1..) {
         let ended = rank.fail("is gone: it closed the connection");
-        assert!(ended.after < AT_ONCE, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     works_at(port);
 }
@@ -188,12 +188,12 @@ fn killed_in_a_meeting() {
         rank.wait_for("joined");
         rank.wait_for("met");
     });
-    thread::sleep(AT_ONCE / 5);
+    thread::sleep(PAUSE / 2);
     ranks[1].signal(Signal::KILL);
     ranks.remove(1);
     for rank in ranks {
         let ended = rank.fail("rank 1 has given up: its process has ended");
-        assert!(ended.after < AT_ONCE, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     works_at(port);
 }
@@ -210,7 +210,7 @@ fn killed_between_meetings() {
     for rank in ranks {
         let ended = rank.fail("lost: Some((2, \"its process has ended\"))");
         assert!(ended.said.contains("rank 2 has given up"), "{ended:?}");
-        assert!(ended.after < AT_ONCE, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     works_at(port);
 }
@@ -227,7 +227,7 @@ fn rank_0_killed_in_a_meeting() {
     for rank in ranks {
         let ended = rank.fail("lost: Some((0, \"it closed the connection\"))");
         assert!(ended.said.contains("the coordinator at 127.0.0.1:"), "{ended:?}");
-        assert!(ended.after < AT_ONCE, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     works_at(port);
 }
@@ -243,7 +243,7 @@ fn stopped() {
     let stopped = ranks.remove(1);
     for rank in ranks {
         let ended = rank.fail("ranks [1] did not come within 1.5s");
-        assert!(ended.after < 4 * SHORT, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     drop(stopped);
     works_at(port);
@@ -262,10 +262,10 @@ fn too_late() {
     let ranks = [0, 2].map(|rank| start("impatient", (rank, 3, port), &[]));
     for rank in ranks {
         let ended = rank.fail("ranks [1] did not come within");
-        assert!(ended.after < 2 * SHORT, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     let ended = start("impatient", (1, 3, port), &[]).fail("no rank 0 at 127.0.0.1:");
-    assert!(ended.after < 2 * SHORT, "{ended:?}");
+    assert!(ended.after < LONG / 2, "{ended:?}");
     works_at(port);
 }
 
@@ -278,7 +278,7 @@ fn two_jobs() {
 fn two_jobs_at_one_address() {
     let port = port();
     let mut first: Vec<_> = [0, 1].map(|rank| start("share", (rank, 3, port), &[])).into();
-    thread::sleep(AT_ONCE / 2);
+    thread::sleep(PAUSE);
     let second = [0, 1].map(|rank| start("impatient", (rank, 3, port), &[]));
     let texts = ["cannot listen at 127.0.0.1:", "rank 1 is here already: another job"];
     for (rank, text) in second.into_iter().zip(texts) {
@@ -299,7 +299,7 @@ fn wrong_world_size() {
     // The last one may find that all have gone, where it comes late.
     for (rank, text) in ranks.into_iter().zip([told, told, wrong]) {
         let ended = rank.fail(text);
-        assert!(ended.after < 2 * AT_ONCE, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     works_at(port);
 }
@@ -308,7 +308,7 @@ fn no_descriptors() {
     let port = port();
     for rank in start_all("poor", 3, port) {
         let ended = rank.fail("rank 1: no descriptor for ");
-        assert!(ended.after < 2 * AT_ONCE, "{ended:?}");
+        assert!(ended.after < LONG / 2, "{ended:?}");
     }
     works_at(port);
 }
