@@ -125,7 +125,8 @@ pub enum Action {
     /// Orders acquires and generic writes before bulk accesses that follow.
     FenceProxyAsync,
     /// Computes the accumulators of a tile: operands `a` and `b` of each, and which of them are
-    /// transposed. Where what is summed over does not begin with 0, adds to the accumulators.
+    /// transposed. The first of a visit begins the sums, and so does the first behind a whole reduction; others
+    /// add to them.
     Mainloop {
         /// One per accumulator.
         products: SmallVec<[(Region, Region, Transposed); 1]>,

@@ -149,6 +149,12 @@ impl<'a> Memory<'a> {
         self.workspace.extent(self.rank, buffer).map_or(0, |extent| extent.first_row)
     }
 
+    /// Rows and columns of the buffer that a region lies in.
+    pub(crate) fn extent_of(&self, region: &Region) -> [usize; 2] {
+        let extent = self.workspace.extent(region.rank, region.buffer);
+        extent.map_or([0; 2], |extent| [extent.rows, extent.cols])
+    }
+
     pub(crate) fn scalar(&self, index: u32) -> Option<f32> {
         self.scalars.get(index as usize).copied()
     }

@@ -12,8 +12,9 @@ use flux_ir::program::{Transposed, ValueId};
 #[derive(Debug)]
 pub(crate) struct Worker<'m, 'a> {
     memory: &'m Memory<'a>,
-    /// The visit that the accumulators belong to.
+    /// The visit that the accumulators belong to, and what they sum over so far.
     visit: Option<u32>,
+    reduced: usize,
     accumulators: Vec<Tile>,
     sum: Tile,
     lhs: Operand,
@@ -36,6 +37,7 @@ impl<'m, 'a> Worker<'m, 'a> {
         Worker {
             memory,
             visit: None,
+            reduced: 0,
             accumulators: Vec::new(),
             sum: Tile::default(),
             lhs: Operand::default(),
@@ -45,13 +47,20 @@ impl<'m, 'a> Worker<'m, 'a> {
     }
 
     /// Computes the accumulators of a tile; adds to them where an earlier slice of the same visit
-    /// has begun them.
+    /// has begun them. Behind a whole reduction another one begins.
     pub(crate) fn mainloop(
         &mut self,
         (tile, visit): (&TileRange, u32),
         products: &[(Region, Region, Transposed)],
     ) -> Result<(), Fault> {
-        let goes_on = self.visit.replace(visit) == Some(visit);
+        let is_same = self.visit.replace(visit) == Some(visit);
+        let depth = |(a, _, turned): &(Region, Region, Transposed)| {
+            let all = self.memory.extent_of(a);
+            (turned.left(a.rows.len(), a.cols.len()).1, turned.left(all[0], all[1]).1)
+        };
+        let (slice, all) = products.first().map_or((0, 0), depth);
+        let goes_on = is_same && (slice == 0 || self.reduced < all);
+        self.reduced = if goes_on { self.reduced + slice } else { slice };
         self.accumulators.resize_with(products.len(), Tile::default);
         self.rhs.resize_with(self.rhs.len().max(products.len()), Operand::default);
         // Products of one tile may share the left operand; the next tile may find new rows in it.

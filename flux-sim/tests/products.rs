@@ -206,9 +206,11 @@ fn a_transposed_left_operand_is_exact() {
     }
 }
 
-/// A rank that begins with its own tiles of a scattered output waits for peers that do the same.
+/// A rank that begins with its own tiles of a scattered output waits for peers that do the same; and so do
+/// ranks that begin with columns of their own.
 fn fits(form: Form, order: &Order) -> bool {
-    !form.scatters() || !matches!(order, Order::OwnShardFirst | Order::Arrival(_))
+    let own_first = [Order::OwnShardFirst, Order::NextColumnsFirst].contains(order);
+    !form.scatters() || !(own_first || matches!(order, Order::Arrival(_)))
 }
 
 #[test]
