@@ -9,6 +9,7 @@ mod constant;
 mod expression;
 mod index;
 mod method;
+mod moves;
 mod protocol;
 mod statement;
 
