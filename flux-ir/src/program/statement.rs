@@ -185,7 +185,7 @@ pub enum Op {
         adds: bool,
     },
     /// Sums the ranks' contributions to a part of a tile, in the order of ranks and in f32: the same
-    /// bits on every rank that sums them. Yields [`ValueOp::Sum`].
+    /// bits on every rank that sums them. Yields [`ValueOp::Sum`](super::ValueOp::Sum).
     Sum {
         /// Runs over the ranks, this one left out.
         var: VarId,
@@ -195,8 +195,9 @@ pub enum Op {
         /// Where the contribution of rank `var` lies.
         from: Place,
     },
-    /// Names what [`ValueOp::Loaded`] reads from here on: a part of the tile at hand that lies in
-    /// workspace. It is read by each store and sum that needs it, in the elements that they are of.
+    /// Names what [`ValueOp::Loaded`](super::ValueOp::Loaded) reads from here on: a part of the tile
+    /// at hand that lies in workspace. It is read by each store and sum that needs it, in the
+    /// elements that they are of.
     Load {
         /// The value's number, below [`LOADS`].
         index: u32,
