@@ -16,11 +16,9 @@ mod ranks;
 
 use flux::prelude::*;
 use flux::{Error, Processes, Processor};
-use libtest_mimic::{Arguments, Trial};
 use life::{Operators, kernels};
-use ranks::{Process, ROLE, port, start};
+use ranks::{LONG, Process, port, start};
 use rustix::process::Signal;
-use std::env;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,16 +26,7 @@ use std::time::{Duration, Instant};
 /// A limit that is meant to pass.
 const SHORT: Duration = Duration::from_millis(1500);
 
-/// What no test takes.
-const LONG: Duration = Duration::from_secs(60);
-
 fn main() -> ExitCode {
-    if let Ok(role) = env::var(ROLE) {
-        return act(&role);
-    }
-    let mut arguments = Arguments::from_args();
-    // Each has processes of its own, of which some wait.
-    arguments.test_threads = arguments.test_threads.or(Some(2));
     let cases: [(&str, fn()); 10] = [
         ("operators_give_what_threads_give", operators),
         ("groups_go_their_own_ways", groups),
@@ -50,26 +39,11 @@ fn main() -> ExitCode {
         ("ranks_on_other_backends_are_told", other_backends),
         ("descriptors_that_run_out_are_an_error_to_all", no_descriptors),
     ];
-    let trials = cases.map(|(name, case)| {
-        Trial::test(name, move || {
-            case();
-            Ok(())
-        })
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    // Each has processes of its own, of which some wait.
+    ranks::run(play, 2, cases)
 }
 
 /// What a rank does.
-fn act(role: &str) -> ExitCode {
-    match play(role) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error}");
-            ExitCode::from(1)
-        }
-    }
-}
-
 fn play(role: &str) -> Result<(), Error> {
     let world = World::from_env()?.with_limit(LONG);
     match role {

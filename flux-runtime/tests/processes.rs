@@ -6,10 +6,8 @@
 mod ranks;
 
 use flux_runtime::{Coordinator, Error, Job, Joined};
-use libtest_mimic::{Arguments, Trial};
-use ranks::{LONG, ROLE, port, start, start_all};
+use ranks::{LONG, port, start, start_all};
 use rustix::process::Signal;
-use std::env;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -22,12 +20,6 @@ const SHORT: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
-    if let Ok(role) = env::var(ROLE) {
-        return act(&role);
-    }
-    let mut arguments = Arguments::from_args();
-    // Each waits more than it works, but has processes of its own.
-    arguments.test_threads = arguments.test_threads.or(Some(4));
     let cases: [(&str, fn()); 14] = [
         ("processes_meet_and_share_memory", meet_and_share),
         ("a_launcher_may_coordinate", a_launcher_may_coordinate),
@@ -44,26 +36,11 @@ fn main() -> ExitCode {
         ("a_wrong_world_size_is_an_error_to_all", wrong_world_size),
         ("descriptors_that_run_out_are_an_error_to_all", no_descriptors),
     ];
-    let trials = cases.map(|(name, case)| {
-        Trial::test(name, move || {
-            case();
-            Ok(())
-        })
-    });
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    // Each waits more than it works, but has processes of its own.
+    ranks::run(play, 4, cases)
 }
 
 /// What a rank does.
-fn act(role: &str) -> ExitCode {
-    match play(role) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error}");
-            ExitCode::from(1)
-        }
-    }
-}
-
 fn play(role: &str) -> Result<(), Error> {
     let limit = if role == "impatient" { SHORT } else { LONG };
     let joined = Joined::new(&Job::from_env()?, Vec::new(), limit)?;

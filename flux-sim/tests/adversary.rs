@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Case, Form, problem};
-use flux_ir::{AllReduce, Element, Schedule, Shape, Transport};
+use flux_ir::{AllReduce, Element, ReduceScatter, Schedule, Shape, Transport};
 use flux_sim::adversary;
 
 #[test]
@@ -20,6 +20,11 @@ fn every_interleaving_gives_the_bits_that_threads_give() {
                 }
                 if form == Form::Reduce && shape.m > 8 {
                     schedule = schedule.all_reduce(AllReduce::ALL[world as usize % 2]);
+                }
+                if form == Form::GatherScatter {
+                    // Beside what is gathered a sum may pass from rank to rank as well.
+                    let turn = (world + shape.m) as usize % ReduceScatter::ALL.len();
+                    schedule = schedule.reduce_scatter(ReduceScatter::ALL[turn]);
                 }
                 if form == Form::Scatter && shape.m > 8 {
                     // Copy engines send what is not put.

@@ -99,6 +99,22 @@ fn contributions_that_copy_engines_send_are_sound_in_every_interleaving() {
     }
 }
 
+/// Shards that fill tiles and some that do not, of up to three ranks.
+fn sums_are_sound(kernel: &Kernel, schedule: &Schedule) {
+    let tile = schedule.tile;
+    let program = lower(kernel, schedule).expect("a Program");
+    for (world, rows, ctas) in
+        [(1, 2, 1), (2, 1, 1), (2, 2, 2), (2, 4, 1), (2, 5, 1), (3, 4, 1), (3, 2, 1)]
+    {
+        let shape = Shape { m: rows * tile.m / 2, n: tile.n, k: tile.k };
+        let launch = Launch { shape, world, ctas };
+        let outcome = run(&program, launch, EPOCHS, &Limits::default());
+        let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
+        assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
+        assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
+    }
+}
+
 /// Sums that every rank gets: all that it takes in one step, or brought from their owners by copy
 /// warps.
 #[test]
@@ -107,24 +123,12 @@ fn reduced_outputs_are_sound_in_every_interleaving() {
     let kernel: Kernel = text.parse().expect("a kernel");
     for algorithm in AllReduce::ALL {
         for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
-            let schedule = small.all_reduce(algorithm);
-            let tile = schedule.tile;
-            let program = lower(&kernel, &schedule).expect("a Program");
-            for (world, rows, ctas) in
-                [(1, 2, 1), (2, 1, 1), (2, 2, 2), (2, 4, 1), (2, 5, 1), (3, 4, 1), (3, 2, 1)]
-            {
-                let shape = Shape { m: rows * tile.m / 2, n: tile.n, k: tile.k };
-                let launch = Launch { shape, world, ctas };
-                let outcome = run(&program, launch, EPOCHS, &Limits::default());
-                let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
-                assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
-                assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
-            }
+            sums_are_sound(&kernel, &small.all_reduce(algorithm));
         }
     }
 }
 
-/// Sums that pass from rank to rank, of shards that fill tiles and of those that do not.
+/// Sums that pass from rank to rank.
 #[test]
 fn sums_that_pass_from_rank_to_rank_are_sound_in_every_interleaving() {
     let (_, text) =
@@ -132,19 +136,7 @@ fn sums_that_pass_from_rank_to_rank_are_sound_in_every_interleaving() {
     let kernel: Kernel = text.parse().expect("a kernel");
     for algorithm in [ReduceScatter::Add, ReduceScatter::Ring] {
         for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
-            let schedule = small.reduce_scatter(algorithm);
-            let tile = schedule.tile;
-            let program = lower(&kernel, &schedule).expect("a Program");
-            for (world, rows, ctas) in
-                [(1, 2, 1), (2, 1, 1), (2, 2, 2), (2, 4, 1), (2, 5, 1), (3, 4, 1), (3, 2, 1)]
-            {
-                let shape = Shape { m: rows * tile.m / 2, n: tile.n, k: tile.k };
-                let launch = Launch { shape, world, ctas };
-                let outcome = run(&program, launch, EPOCHS, &Limits::default());
-                let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
-                assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
-                assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
-            }
+            sums_are_sound(&kernel, &small.reduce_scatter(algorithm));
         }
     }
 }

@@ -31,7 +31,8 @@ use crate::span::Span;
 
 /// A sum that passes from rank to rank.
 pub(super) struct Chain {
-    algorithm: ReduceScatter,
+    /// Whether the sum so far travels; else it stays with the owner.
+    travels: bool,
     contribution: Value,
     /// What it adds up to with the sum so far.
     total: Value,
@@ -63,21 +64,19 @@ pub(super) fn load(b: &Builder<'_>) -> u32 {
 
 /// Workspace and signals.
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Chain> {
-    let algorithm = algorithm(b)?;
+    let travels = algorithm(b)? == ReduceScatter::Ring;
     let (output, contribution, span) = reduction(b)?;
     let is_sum = |entry: &OpEntry| matches!(entry.op, KernelOp::Reduce { .. });
     let (total, _) = b.kernel.ops.iter().find(|(_, entry)| is_sum(entry))?;
     let declared = b.program.buffers[tensors.buffer(output)].clone();
-    let (rows, first_row) = match algorithm {
-        ReduceScatter::Ring => (Sym::M.into(), 0i64.into()),
-        ReduceScatter::Add | ReduceScatter::LocalSum => {
-            (tensors.shard.into(), Expr::from(Sym::Rank) * tensors.shard)
-        }
+    let (rows, first_row) = match travels {
+        true => (Sym::M.into(), 0i64.into()),
+        false => (tensors.shard.into(), Expr::from(Sym::Rank) * tensors.shard),
     };
     let partial = b.program.buffers.push(Buffer {
         name: format!("{}_partial", declared.name),
         kind: BufferKind::Symmetric,
-        sums: algorithm == ReduceScatter::Add,
+        sums: !travels,
         element: partial_element(b, declared.element),
         planes: vec![2i64.into()],
         rows,
@@ -91,7 +90,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Chain> {
     let passed = format!("{}_passed", declared.name);
     let passed = b.signal(&passed, rows * Expr::from(Sym::N).ceil_div(tile.n), Home::Device);
     let free = b.signal("free", Sym::World, Home::Device);
-    Some(Chain { algorithm, contribution, total, load: load(b), partial, passed, free, span })
+    Some(Chain { travels, contribution, total, load: load(b), partial, passed, free, span })
 }
 
 impl Chain {
@@ -138,16 +137,11 @@ impl Chain {
             self.stmt(Op::Store { to, value, adds })
         };
         let wait = self.stmt(self.wait(b, tiles, tile));
-        let (first, more) = match self.algorithm {
-            ReduceScatter::Ring => {
-                let more = vec![wait, self.load(tile), store(next, total, false)];
-                (store(next, contribution, false), more)
-            }
-            ReduceScatter::Add | ReduceScatter::LocalSum => {
-                let more = vec![wait, store(owner, contribution, true)];
-                (store(owner, contribution, false), more)
-            }
+        let (to, more) = match self.travels {
+            true => (next, vec![wait, self.load(tile), store(next, total, false)]),
+            false => (owner, vec![wait, store(owner, contribution, true)]),
         };
+        let first = store(to, contribution, false);
         let is_first = Cond::Eq(place.into(), 0i64.into());
         let is_later = Cond::Lt(0i64.into(), place.into());
         vec![

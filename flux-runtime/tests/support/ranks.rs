@@ -1,16 +1,18 @@
 //! Real processes as ranks: this test's own program, started again with a role.
 
+use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::env;
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Which role a process has, if it is no test.
-pub(crate) const ROLE: &str = "FLUX_TEST_ROLE";
+const ROLE: &str = "FLUX_TEST_ROLE";
 
 /// What no test takes; then its processes are killed and it fails.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -32,6 +34,33 @@ const LAUNCHERS: [&str; 14] = [
     "FLUX_BACKEND",
     "TORCHELASTIC_RUN_ID",
 ];
+
+/// The test's own program: what a process with a role plays, else the cases, so many at once where
+/// nobody says otherwise.
+pub(crate) fn run<E: Display, const N: usize>(
+    play: impl FnOnce(&str) -> Result<(), E>,
+    at_once: usize,
+    cases: [(&str, fn()); N],
+) -> ExitCode {
+    if let Ok(role) = env::var(ROLE) {
+        return match play(&role) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                println!("{error}");
+                ExitCode::from(1)
+            }
+        };
+    }
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(at_once));
+    let trials = cases.map(|(name, case)| {
+        Trial::test(name, move || {
+            case();
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
+}
 
 /// One rank's process. It is killed when it is dropped.
 pub(crate) struct Process {
