@@ -59,11 +59,29 @@ impl fmt::Display for Architecture {
     }
 }
 
+/// What tells GPUs apart, in whatever process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    /// As `nvidia-smi -L` has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Numbers of a device that never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceProperties {
     /// Its name.
     pub name: String,
+    /// Which one it is.
+    pub uuid: Uuid,
     /// Its compute capability.
     pub capability: Capability,
     /// Streaming multiprocessors.
@@ -102,10 +120,7 @@ impl Device {
         if ordinal >= info.devices {
             return Err(Error::NoSuchDevice { ordinal, count: info.devices });
         }
-        let mut handle = 0;
-        // SAFETY: the pointer is to a live integer; the ordinal was checked.
-        let found = unsafe { sys::cuDeviceGet(&mut handle, ordinal as c_int) };
-        check(ordinal, "cuDeviceGet", found)?;
+        let handle = handle(ordinal)?;
         let properties = properties(ordinal, handle)?;
         let mut context = std::ptr::null_mut();
         // SAFETY: the pointer is to a live handle; `drop` releases what is retained here.
@@ -161,13 +176,35 @@ impl Device {
     ///
     /// [`Error::NoPeerAccess`]; [`Error::NoPeerAtomics`]; [`Error::Driver`].
     pub fn require_peer(&self, peer: &Device) -> Result<(), Error> {
-        if self.ordinal == peer.ordinal {
+        self.require_reach_of(peer.ordinal, peer.handle)
+    }
+
+    /// As [`Device::require_peer`], for the GPU of another process. It is not opened here.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::require_peer`]; [`Error::HiddenDevice`].
+    pub fn require_reach(&self, peer: Uuid) -> Result<(), Error> {
+        if self.properties.uuid == peer {
             return Ok(());
         }
-        let (device, other) = (self.ordinal, peer.ordinal);
+        for ordinal in 0..probe()?.devices {
+            let handle = handle(ordinal)?;
+            if uuid(ordinal, handle)? == peer {
+                return self.require_reach_of(ordinal, handle);
+            }
+        }
+        Err(Error::HiddenDevice { uuid: peer.to_string() })
+    }
+
+    fn require_reach_of(&self, other: u32, peer: sys::CUdevice) -> Result<(), Error> {
+        let device = self.ordinal;
+        if device == other {
+            return Ok(());
+        }
         let mut can: c_int = 0;
         // SAFETY: the pointer is to a live integer; both handles came from the driver.
-        let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.handle, peer.handle) };
+        let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.handle, peer) };
         self.check("cuDeviceCanAccessPeer", asked)?;
         if can == 0 {
             return Err(Error::NoPeerAccess { device, peer: other });
@@ -176,7 +213,7 @@ impl Device {
         let mut atomics: c_int = 0;
         // SAFETY: as above.
         let asked =
-            unsafe { sys::cuDeviceGetP2PAttribute(&mut atomics, native, self.handle, peer.handle) };
+            unsafe { sys::cuDeviceGetP2PAttribute(&mut atomics, native, self.handle, peer) };
         self.check("cuDeviceGetP2PAttribute", asked)?;
         if atomics == 0 {
             return Err(Error::NoPeerAtomics { device, peer: other });
@@ -296,6 +333,22 @@ fn check(device: u32, call: &'static str, result: CUresult) -> Result<(), Error>
     }
 }
 
+/// The driver's handle of a device that there is.
+fn handle(ordinal: u32) -> Result<sys::CUdevice, Error> {
+    let mut handle = 0;
+    // SAFETY: the pointer is to a live integer; for an ordinal that is none there is an error.
+    let found = unsafe { sys::cuDeviceGet(&mut handle, ordinal as c_int) };
+    check(ordinal, "cuDeviceGet", found).map(|()| handle)
+}
+
+fn uuid(ordinal: u32, handle: sys::CUdevice) -> Result<Uuid, Error> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: the pointer is to a live value; the handle came from the driver.
+    let found = unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, handle) };
+    check(ordinal, "cuDeviceGetUuid", found)?;
+    Ok(Uuid(uuid.bytes.map(|byte| byte as u8)))
+}
+
 fn require_connections(wanted: u32, found: u32) -> Result<(), Error> {
     if wanted <= found {
         return Ok(());
@@ -327,6 +380,7 @@ fn properties(ordinal: u32, handle: sys::CUdevice) -> Result<DeviceProperties, E
     check(ordinal, "cuDeviceTotalMem", total)?;
     Ok(DeviceProperties {
         name,
+        uuid: uuid(ordinal, handle)?,
         capability: Capability {
             major: attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             minor: attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -340,7 +394,7 @@ fn properties(ordinal: u32, handle: sys::CUdevice) -> Result<DeviceProperties, E
 
 #[cfg(test)]
 mod tests {
-    use super::{Architecture, Capability, require_connections};
+    use super::{Architecture, Capability, Uuid, require_connections};
     use crate::Error;
 
     #[test]
@@ -375,6 +429,12 @@ mod tests {
         {
             assert!(said.contains(shows) && said.contains("Virtual ranks of one device"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_gpu_is_named_as_other_tools_name_it() {
+        let uuid = Uuid(std::array::from_fn(|index| 0x10 + index as u8));
+        assert_eq!(uuid.to_string(), "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
     }
 
     #[test]

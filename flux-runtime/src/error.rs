@@ -171,6 +171,15 @@ pub enum Error {
         /// The device whose memory it would raise it in.
         peer: u32,
     },
+    /// The GPU of a peer's process that this process does not see.
+    #[error(
+        "{uuid} is a peer's GPU, and this process does not see it: let `CUDA_VISIBLE_DEVICES` show \
+         every process the GPUs of all ranks of its machine"
+    )]
+    HiddenDevice {
+        /// The GPU, as `nvidia-smi -L` lists it.
+        uuid: String,
+    },
     /// PTX that the driver's compiler rejects.
     #[error("the driver rejects the PTX ({name}): {log}")]
     Jit {

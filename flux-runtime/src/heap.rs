@@ -59,22 +59,36 @@ pub enum HeapMemory {
     Host,
 }
 
-/// The heaps of all ranks of a process, zeroed: for each rank memory of its device, and host
-/// memory that kernels see. Tables of their addresses lie in the memory of each rank's device, so
+/// One rank's heaps, as the process of another one has mapped them.
+#[derive(Debug)]
+pub struct HeapPart {
+    /// Memory of its GPU.
+    pub device: DeviceBuffer,
+    /// Host memory that kernels see.
+    pub host: HostBuffer,
+    /// Whether its GPU is that of the rank whose process this is.
+    pub is_near: bool,
+}
+
+/// The heaps of all ranks, zeroed: for each rank memory of its device, and host memory that kernels
+/// see. Tables of their addresses lie in the memory of the device of each rank of this process, so
 /// that a kernel finds any rank's heap by index; what it finds there it can reach where the devices
-/// are peers ([`Device::enable_peer`]).
+/// are peers ([`Device::enable_peer`]), or where the heaps were mapped for its device.
 #[derive(Debug)]
 pub struct Heaps {
     device: Vec<Heap>,
     host: Vec<HostBuffer>,
-    /// For each rank, on its device: addresses of the device heaps, then those of the host heaps.
-    tables: Vec<DeviceBuffer>,
+    /// For each rank of this process, on its device: addresses of the device heaps, then those of
+    /// the host heaps.
+    tables: Vec<Option<DeviceBuffer>>,
 }
 
 /// The memory of a device heap.
 #[derive(Debug)]
 enum Heap {
     Device(DeviceBuffer),
+    /// Memory of another GPU that this one has mapped.
+    Far(DeviceBuffer),
     Host(HostBuffer),
 }
 
@@ -88,7 +102,7 @@ impl Heap {
 
     fn span(&self) -> Span<'_> {
         match self {
-            Heap::Device(buffer) => buffer.span(),
+            Heap::Device(buffer) | Heap::Far(buffer) => buffer.span(),
             Heap::Host(buffer) => buffer.span(),
         }
     }
@@ -134,18 +148,45 @@ impl Heaps {
             .iter()
             .map(|(device, _)| HostBuffer::alloc(device, host_bytes))
             .collect::<Result<_, _>>()?;
-        let addresses: Vec<u64> = of_device
-            .iter()
-            .map(|heap| heap.span().address())
-            .chain(of_host.iter().map(HostBuffer::address))
-            .collect();
-        let table = |(device, _): &(Arc<Device>, HeapMemory)| {
+        let own = ranks.iter().map(|(device, _)| Some(device)).collect();
+        Heaps::with_tables(of_device, of_host, own)
+    }
+
+    /// The heaps of a world whose ranks are processes: this one is rank `own`, and has mapped the
+    /// parts of all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`]; [`Error::OutOfMemory`]; [`Error::Driver`].
+    pub fn of_processes(own: u32, parts: Vec<HeapPart>) -> Result<Heaps, Error> {
+        let world = parts.len() as u32;
+        let device = parts.get(own as usize).map(|part| part.device.device().clone());
+        let device = device.ok_or(Error::NoSuchRank { rank: own, world })?;
+        let (mut of_device, mut of_host) = (Vec::new(), Vec::new());
+        for HeapPart { device, host, is_near } in parts {
+            of_device.push(if is_near { Heap::Device(device) } else { Heap::Far(device) });
+            of_host.push(host);
+        }
+        let tables = (0..world).map(|rank| (rank == own).then_some(&device)).collect();
+        Heaps::with_tables(of_device, of_host, tables)
+    }
+
+    /// Makes a table on each of these devices.
+    fn with_tables(
+        device: Vec<Heap>,
+        host: Vec<HostBuffer>,
+        on: Vec<Option<&Arc<Device>>>,
+    ) -> Result<Heaps, Error> {
+        let of_device = device.iter().map(|heap| heap.span().address());
+        let addresses: Vec<u64> = of_device.chain(host.iter().map(HostBuffer::address)).collect();
+        let table = |device: &Arc<Device>| {
             let table = DeviceBuffer::alloc(device, 8 * addresses.len() as u64)?;
             table.copy_from(0, &addresses)?;
             Ok(table)
         };
-        let tables = ranks.iter().map(table).collect::<Result<_, Error>>()?;
-        Ok(Heaps { device: of_device, host: of_host, tables })
+        let tables = on.into_iter().map(|device| device.map(table).transpose());
+        let tables = tables.collect::<Result<_, Error>>()?;
+        Ok(Heaps { device, host, tables })
     }
 
     /// Ranks of the world.
@@ -154,13 +195,13 @@ impl Heaps {
     }
 
     /// Address of the table of the device heaps' addresses, one word for each rank, on the device
-    /// of `rank`.
+    /// of `rank`, which is one of this process.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchRank`].
     pub fn device_table(&self, rank: u32) -> Result<u64, Error> {
-        let table = self.tables.get(rank as usize);
+        let table = self.tables.get(rank as usize).and_then(Option::as_ref);
         table.map(DeviceBuffer::address).ok_or(Error::NoSuchRank { rank, world: self.world() })
     }
 
@@ -208,7 +249,7 @@ impl Heaps {
         let host = self.host(rank)?.words();
         host.iter().for_each(|word| word.store(0, Ordering::Release));
         match &self.device[rank as usize] {
-            Heap::Device(buffer) => buffer.fill(0)?,
+            Heap::Device(buffer) | Heap::Far(buffer) => buffer.fill(0)?,
             Heap::Host(buffer) => {
                 buffer.words().iter().for_each(|word| word.store(0, Ordering::Release));
             }
@@ -224,7 +265,7 @@ impl Heaps {
     pub fn write_words(&self, rank: u32, offset: u64, words: &[u32]) -> Result<(), Error> {
         self.span(rank, offset, size_of_val(words) as u64)?;
         match &self.device[rank as usize] {
-            Heap::Device(buffer) => buffer.copy_from(offset, words)?,
+            Heap::Device(buffer) | Heap::Far(buffer) => buffer.copy_from(offset, words)?,
             Heap::Host(buffer) => {
                 let to = buffer.words().iter().skip(offset as usize / 4);
                 to.zip(words).for_each(|(to, word)| to.store(*word, Ordering::Release));
@@ -250,7 +291,7 @@ impl Drop for Heaps {
         // Freeing memory waits for its own device, and peers may still store to it. Waits of
         // kernels have limits, so this ends.
         let mut drained = Vec::new();
-        for device in self.tables.iter().map(DeviceBuffer::device) {
+        for device in self.tables.iter().flatten().map(DeviceBuffer::device) {
             if !drained.contains(&device.ordinal()) && device.bind().is_ok() {
                 device.drain();
                 drained.push(device.ordinal());

@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::memory::Span;
+use crate::segment::Segment;
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::fmt;
@@ -18,6 +19,8 @@ pub struct HostBuffer {
     host: NonNull<AtomicU32>,
     words: usize,
     address: u64,
+    /// What it lies in, where processes share it.
+    segment: Option<Segment>,
 }
 
 // SAFETY: the memory is reached through atomics alone, and freed by the one owner.
@@ -37,19 +40,40 @@ impl HostBuffer {
         if words > 0 {
             device.bind()?;
             host = pinned(device, words)?;
-            let mut mapped = 0;
-            // SAFETY: the pointer is to a live integer; the memory was allocated as mapped.
-            let result = unsafe {
-                sys::cuMemHostGetDevicePointer_v2(&mut mapped, host.as_ptr().cast::<c_void>(), 0)
-            };
-            if let Err(error) = device.check("cuMemHostGetDevicePointer", result) {
+            // SAFETY: the memory was allocated as mapped.
+            address = unsafe { seen_by(device, host) }.inspect_err(|_| {
                 // SAFETY: nobody else has seen the memory, it is freed once.
                 let _ = unsafe { sys::cuMemFreeHost(host.as_ptr().cast::<c_void>()) };
-                return Err(error);
-            }
-            address = mapped;
+            })?;
         }
-        Ok(HostBuffer { device: device.clone(), host, words, address })
+        Ok(HostBuffer { device: device.clone(), host, words, address, segment: None })
+    }
+
+    /// Pins memory that processes share, and maps it into this device too. Each process does so for
+    /// its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn register(device: &Arc<Device>, segment: Segment) -> Result<HostBuffer, Error> {
+        let words = segment.words();
+        let (host, words) = (NonNull::from(words).cast::<AtomicU32>(), words.len());
+        let mut address = 0;
+        if words > 0 {
+            device.bind()?;
+            let (memory, bytes) = (host.as_ptr().cast::<c_void>(), 4 * words);
+            let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+            // SAFETY: the segment has so many bytes, from the beginning of a page on, and stays
+            // mapped until `drop` has unregistered it.
+            let result = unsafe { sys::cuMemHostRegister_v2(memory, bytes, flags) };
+            device.check_allocation("cuMemHostRegister", "pinned host", bytes as u64, result)?;
+            // SAFETY: the memory was registered as mapped.
+            address = unsafe { seen_by(device, host) }.inspect_err(|_| {
+                // SAFETY: it was registered just now.
+                let _ = unsafe { sys::cuMemHostUnregister(memory) };
+            })?;
+        }
+        Ok(HostBuffer { device: device.clone(), host, words, address, segment: Some(segment) })
     }
 
     /// Its first byte, as the device sees it.
@@ -69,7 +93,7 @@ impl HostBuffer {
 
     /// All of it, for the host. A kernel writes these words at any moment.
     pub fn words(&self) -> &[AtomicU32] {
-        // SAFETY: the words were allocated together, zeroed, and live as long as the buffer;
+        // SAFETY: the words were allocated, or mapped, together, and live as long as the buffer;
         // whoever else writes them writes whole words.
         unsafe { std::slice::from_raw_parts(self.host.as_ptr(), self.words) }
     }
@@ -131,6 +155,19 @@ pub(crate) fn pause(rounds: &mut u32) {
     }
 }
 
+/// The address of pinned memory, as the device sees it.
+///
+/// # Safety
+///
+/// The memory was allocated, or registered, as mapped.
+unsafe fn seen_by(device: &Device, host: NonNull<AtomicU32>) -> Result<u64, Error> {
+    let mut address = 0;
+    let memory = host.as_ptr().cast::<c_void>();
+    // SAFETY: the pointer is to a live integer; the rest is this function's contract.
+    let result = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0) };
+    device.check("cuMemHostGetDevicePointer", result).map(|()| address)
+}
+
 /// Allocates zeroed words.
 fn pinned(device: &Device, words: usize) -> Result<NonNull<AtomicU32>, Error> {
     let mut memory = std::ptr::null_mut();
@@ -160,8 +197,13 @@ impl Drop for HostBuffer {
         // Host memory goes back to the process: no copy or kernel may still write it. Waits of
         // kernels have limits, so this ends.
         self.device.drain();
-        // SAFETY: the memory was allocated by `alloc`, its work is done, it is freed once.
-        let _ = unsafe { sys::cuMemFreeHost(self.host.as_ptr().cast::<c_void>()) };
+        let memory = self.host.as_ptr().cast::<c_void>();
+        let _ = match &self.segment {
+            // SAFETY: the memory was allocated by `alloc`, its work is done, it is freed once.
+            None => unsafe { sys::cuMemFreeHost(memory) },
+            // SAFETY: the memory was registered by `register`, its work is done, it is still mapped.
+            Some(_) => unsafe { sys::cuMemHostUnregister(memory) },
+        };
     }
 }
 

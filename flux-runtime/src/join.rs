@@ -1,8 +1,12 @@
 //! A process that is one rank: it joins its world, and shares memory with it.
 
+use crate::device::Device;
 use crate::error::Error;
 use crate::handover::{Handover, Ticket};
+use crate::heap::{HeapPart, Heaps};
+use crate::host::HostBuffer;
 use crate::job::{Job, Meet};
+use crate::memory::DeviceBuffer;
 use crate::rendezvous::coordinator::Coordinator;
 use crate::rendezvous::remote::{Connection, Lost, Needs};
 use crate::rendezvous::{Rendezvous, Token};
@@ -10,6 +14,7 @@ use crate::segment::Segment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -166,29 +171,112 @@ impl Joined {
         words: &[u64],
         limit: Duration,
     ) -> Result<Vec<Segment>, Error> {
+        let trade = Trade { joined: self, place, rank, members, key, limit };
         let own = words.get(rank as usize).copied().unwrap_or(0);
-        let made = Segment::create(own).and_then(|(segment, descriptor)| {
-            let offer = self.handover.offer(descriptor)?;
-            Ok((segment, offer))
+        trade.all(words, Segment::create(own), Segment::open)
+    }
+
+    /// The heaps of all ranks of a meeting place, mapped by all of them, zero at first: `bytes` of each
+    /// rank's GPU, and of pinned memory of the host. `near` says which ranks are on this one's GPU.
+    /// All get everything, or each an error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Joined::share`].
+    pub fn share_heaps(
+        &self,
+        place: &Rendezvous,
+        (rank, members): (u32, &[u32]),
+        key: u64,
+        (device, near): (&Arc<Device>, &[bool]),
+        bytes: (u64, u64),
+        limit: Duration,
+    ) -> Result<Heaps, Error> {
+        let trade = Trade { joined: self, place, rank, members, key, limit };
+        let of_all = |bytes: u64| vec![bytes; members.len()];
+        let made = DeviceBuffer::alloc_shared(device, bytes.0);
+        let open = |fd, bytes| DeviceBuffer::open_shared(device, fd, bytes);
+        let of_device = trade.all(&of_all(bytes.0), made, open)?;
+        let words = bytes.1.div_ceil(4);
+        let of_host = trade.all(&of_all(words), Segment::create(words), Segment::open)?;
+        let parts = of_device.into_iter().zip(of_host).zip(near);
+        let parts = parts.map(|((device_heap, segment), &is_near)| {
+            let host = HostBuffer::register(device, segment)?;
+            Ok(HeapPart { device: device_heap, host, is_near })
         });
-        let said = made.as_ref().map(|(_, offer)| offer.ticket);
-        let tickets: Vec<Ticket> = together(place, rank, key, said, limit)?;
-        let (segment, _offer) = made?;
-        let mut own = Some(segment);
-        let all = tickets.iter().zip(words).zip(members).zip(0..);
-        let mapped = all.map(|(((ticket, words), member), index)| match own.take() {
-            Some(segment) if index == rank => Ok(segment),
-            kept => {
-                own = kept;
-                let peer = self.peers.get(*member as usize);
-                let name = peer.map_or("", |peer| &peer.handover);
-                Segment::open(Handover::fetch(name, ticket, limit)?, *words)
+        // What fails here alone is told to all, too.
+        let heaps = parts.collect::<Result<_, Error>>();
+        let heaps = heaps.and_then(|parts| Heaps::of_processes(rank, parts));
+        trade.together(heaps)
+    }
+
+    /// What this rank has prepared for the whole world: where one could not, none has it. Every rank
+    /// calls it.
+    ///
+    /// # Errors
+    ///
+    /// Its own error, or [`Error::OnRank`].
+    pub fn settle<T>(&self, prepared: Result<T, Error>, limit: Duration) -> Result<T, Error> {
+        let (place, rank) = (self.meet(), self.rank);
+        let trade = Trade { joined: self, place: &place, rank, members: &[], key: 0, limit };
+        trade.together(prepared)
+    }
+}
+
+/// Ranks of a meeting place that give each other descriptors.
+#[derive(Debug, Clone, Copy)]
+struct Trade<'t> {
+    joined: &'t Joined,
+    place: &'t Rendezvous,
+    /// This process's number among the members.
+    rank: u32,
+    /// The ranks of the place, as the world numbers them.
+    members: &'t [u32],
+    key: u64,
+    limit: Duration,
+}
+
+impl Trade<'_> {
+    /// What every rank has made, by rank: the own, and what `open` makes of the descriptors of the
+    /// others. `sizes` are what this rank takes those of all to be.
+    fn all<T>(
+        &self,
+        sizes: &[u64],
+        made: Result<(T, OwnedFd), Error>,
+        open: impl Fn(OwnedFd, u64) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let Trade { joined, rank, limit, .. } = *self;
+        let made = made.and_then(|(own, fd)| Ok((own, joined.handover.offer(fd)?)));
+        let size = sizes.get(rank as usize).copied().unwrap_or(0);
+        let said = made.as_ref().map(|(_, offer)| (offer.ticket, size));
+        let tickets: Vec<(Ticket, u64)> = together(self.place, rank, self.key, said, limit)?;
+        let (own, _offer) = made?;
+        let mut own = Some(own);
+        let all = tickets.iter().zip(sizes).zip(self.members).zip(0..);
+        let opened = all.map(|((((ticket, found), &size), member), index)| {
+            if let Some(own) = own.take_if(|_| index == rank) {
+                return Ok(own);
             }
+            if *found != size {
+                let reason = format!("it has shared {found}: all ranks must launch the same");
+                let (what, bytes) = ("a peer's memory, another one than expected,", size);
+                return Err(Error::SharedMemory { what, bytes, reason });
+            }
+            let peer = joined.peers.get(*member as usize);
+            let name = peer.map_or("", |peer| &peer.handover);
+            open(Handover::fetch(name, ticket, limit)?, size)
         });
-        let mapped = mapped.collect::<Result<Vec<_>, Error>>();
-        let done: Vec<()> = together(place, rank, key, mapped.as_ref().map(|_| ()), limit)?;
-        drop(done);
-        mapped
+        self.together(opened.collect())
+    }
+
+    /// Tells all what became of this rank's part: everybody's was good, or the error is everybody's.
+    fn together<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        let said = outcome.as_ref().map(|_| ());
+        let told: Result<Vec<()>, Error> =
+            together(self.place, self.rank, self.key, said, self.limit);
+        // The own error says more than what is told of it.
+        let value = outcome?;
+        told.map(|_| value)
     }
 }
 

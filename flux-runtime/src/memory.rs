@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::mapping::Mapping;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cudarc::driver::{CudaSlice, DevicePtr, sys};
 use std::any::Any;
@@ -96,9 +97,11 @@ pub struct DeviceBuffer {
 }
 
 /// Who frees the memory.
-enum Owner {
+pub(crate) enum Owner {
     Ours,
     Caller,
+    /// Memory that processes share.
+    Mapped(#[expect(dead_code, reason = "held so that the memory stays mapped")] Mapping),
     Cudarc(
         #[expect(dead_code, reason = "held so that the memory lives")] Arc<dyn Any + Send + Sync>,
     ),
@@ -109,6 +112,7 @@ impl fmt::Debug for Owner {
         f.write_str(match self {
             Owner::Ours => "ours",
             Owner::Caller => "caller",
+            Owner::Mapped(_) => "mapped",
             Owner::Cudarc(_) => "cudarc",
         })
     }
@@ -186,6 +190,15 @@ impl DeviceBuffer {
         Ok(DeviceBuffer { device, address, bytes, owner: Owner::Cudarc(slice) })
     }
 
+    pub(crate) fn owned_by(
+        device: Arc<Device>,
+        address: u64,
+        bytes: u64,
+        owner: Owner,
+    ) -> DeviceBuffer {
+        DeviceBuffer { device, address, bytes, owner }
+    }
+
     /// Its first byte, as the device sees it.
     pub fn address(&self) -> u64 {
         self.address
@@ -196,7 +209,7 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// The device it is on.
+    /// The device it is on, or that it is mapped for.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }

@@ -14,8 +14,9 @@ use std::time::Duration;
 /// What a greeting begins with.
 const MAGIC: [u8; 4] = *b"FLUX";
 
-/// The version of everything behind the greeting. It grows with each change.
-pub(crate) const VERSION: u32 = 1;
+/// The version of everything behind the greeting, what ranks tell each other in their payloads
+/// included. It grows with each change.
+pub(crate) const VERSION: u32 = 2;
 
 /// Ranks of a world, at most.
 pub(crate) const MOST_RANKS: u32 = 64;

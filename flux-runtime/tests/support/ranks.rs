@@ -42,6 +42,16 @@ pub(crate) fn run<E: Display, const N: usize>(
     at_once: usize,
     cases: [(&str, fn()); N],
 ) -> ExitCode {
+    run_unless(|| None, play, at_once, cases)
+}
+
+/// The same, where `missing` names nothing that the cases need; else they are ignored.
+pub(crate) fn run_unless<E: Display, const N: usize>(
+    missing: impl FnOnce() -> Option<String>,
+    play: impl FnOnce(&str) -> Result<(), E>,
+    at_once: usize,
+    cases: [(&str, fn()); N],
+) -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
         return match play(&role) {
             Ok(()) => ExitCode::SUCCESS,
@@ -53,11 +63,17 @@ pub(crate) fn run<E: Display, const N: usize>(
     }
     let mut arguments = Arguments::from_args();
     arguments.test_threads = arguments.test_threads.or(Some(at_once));
+    let missing = missing();
+    if let Some(what) = &missing {
+        println!("skipped: {what}");
+    }
+    let is_missing = missing.is_some();
     let trials = cases.map(|(name, case)| {
         Trial::test(name, move || {
             case();
             Ok(())
         })
+        .with_ignored_flag(is_missing)
     });
     libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
@@ -125,11 +141,14 @@ pub(crate) fn start_all(role: &str, world: u32, port: u16) -> Vec<Process> {
 }
 
 impl Process {
-    /// Waits until the process says `line`.
+    /// Waits until the process says `line`, whatever it says before.
     pub(crate) fn wait_for(&self, line: &str) {
-        match self.lines.recv_timeout(LONG) {
-            Ok(said) if said == line => {}
-            other => panic!("expected `{line}`, found {other:?}"),
+        loop {
+            match self.lines.recv_timeout(LONG) {
+                Ok(said) if said == line => return,
+                Ok(_) => {}
+                Err(error) => panic!("expected `{line}`: {error}"),
+            }
         }
     }
 
@@ -156,6 +175,7 @@ impl Process {
     pub(crate) fn succeed(self) {
         let ended = self.end();
         assert!(ended.status.success(), "{ended:?}");
+        ended.said.lines().filter(|line| line.contains(" ms")).for_each(|line| println!("{line}"));
     }
 
     /// Waits for its end, which has to be an error that says `expected`.
