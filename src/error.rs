@@ -88,7 +88,12 @@ pub enum Error {
     },
     /// A shard of the wrong size.
     #[error(
-        "rank {rank} of {world} owns {expected} of {rows} rows of `{param}`, found a tensor of {found}"
+        "rank {rank} of {world} owns {expected} of {rows} rows of `{param}`, found a tensor of {found}{}",
+        if *may_differ {
+            ": where ranks own other numbers of rows, tell all of them with `launch_with_rows`"
+        } else {
+            ""
+        }
     )]
     ShardRows {
         /// The user's parameter.
@@ -103,6 +108,46 @@ pub enum Error {
         expected: u32,
         /// Rows it passed.
         found: u64,
+        /// Whether ranks of the kernel may own other numbers of rows.
+        may_differ: bool,
+    },
+    /// A shard of another number of rows than the launch was told.
+    #[error("`{param}` has {found} rows on rank {rank}, `launch_with_rows` was told {told}")]
+    RowsOfRank {
+        /// The user's parameter.
+        param: String,
+        /// The rank.
+        rank: u32,
+        /// Rows this rank owns.
+        told: u32,
+        /// Rows it passed.
+        found: u64,
+    },
+    /// Rows of ranks that do not add up to the rows of what holds all of them.
+    #[error(
+        "`launch_with_rows` was told ranks of {rows:?} rows, {told} in all: `{param}` has {found}"
+    )]
+    RowsInAll {
+        /// The user's parameter.
+        param: String,
+        /// Rows of each rank.
+        rows: Vec<u32>,
+        /// Their sum.
+        told: u64,
+        /// Rows it has.
+        found: u64,
+    },
+    /// Rows of ranks for a world of another size.
+    #[error(
+        "`launch_with_rows` of `{kernel}` was told the rows of {found} ranks, the world has {world}"
+    )]
+    RowsOfRanks {
+        /// The kernel.
+        kernel: String,
+        /// The number of ranks.
+        world: u32,
+        /// Of how many ranks it was told.
+        found: usize,
     },
     /// A column shard of the wrong width.
     #[error(

@@ -27,7 +27,7 @@ pub struct Loaded {
     meeting: Meeting,
     source: Arc<Source>,
     /// What was prepared, by the extents of this rank's tensors; by those of all ranks, one behind
-    /// the other, where the own ones do not tell the shape.
+    /// the other, where the own ones do not tell the shape. Lengths of shards stand behind them.
     instances: Mutex<HashMap<problem::Extents, Arc<Instance>>>,
 }
 
@@ -73,14 +73,37 @@ impl Loaded {
     /// # Errors
     /// Arguments that do not fit together, ranks that disagree, a stalled peer, one that recovers.
     pub fn launch(&self, args: &mut [Arg<'_>]) -> Result<(), Error> {
+        self.launch_lengths(&[], args)
+    }
+
+    /// As [`Loaded::launch`], of ranks that own so many `rows` each, in the order of ranks.
+    ///
+    /// # Errors
+    /// As [`Loaded::launch`]; rows of another number of ranks; a kernel whose tiles are of all rows.
+    pub fn launch_with_rows(&self, rows: &[usize], args: &mut [Arg<'_>]) -> Result<(), Error> {
+        let fit = |&rows: &usize| problem::fit("m", rows as u64);
+        let lengths = rows.iter().map(fit).collect::<Result<Vec<u32>, Error>>()?;
+        if lengths.len() != self.shared.size as usize {
+            let (kernel, found) = (self.source.definition.name.into(), lengths.len());
+            return Err(Error::RowsOfRanks { kernel, world: self.shared.size, found });
+        }
+        self.launch_lengths(&lengths, args)
+    }
+
+    /// Launches with shards of these lengths, or with even ones where there is none.
+    fn launch_lengths(&self, lengths: &[u32], args: &mut [Arg<'_>]) -> Result<(), Error> {
         let Shared { session, members, .. } = &*self.shared;
         let rank = self.meeting.rank();
         let _launching = session.launch(members, rank, self.source.definition.name)?;
         let extents = self.extents(args)?;
-        let known = if self.source.rows_are_known { self.known(&extents) } else { None };
+        let known = match self.source.rows_are_known {
+            true if lengths.is_empty() => self.known(&extents),
+            true => self.known(&key(extents.clone(), lengths)),
+            false => None,
+        };
         let instance = match known {
             Some(instance) => instance,
-            None => self.prepare(extents)?,
+            None => self.prepare(extents, lengths)?,
         };
         let member = &*instance.member;
         let _turn = instance.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,10 +183,10 @@ impl Loaded {
     }
 
     /// Agrees with the other ranks on what is launched, and makes what a new shape needs.
-    fn prepare(&self, extents: problem::Extents) -> Result<Arc<Instance>, Error> {
+    fn prepare(&self, extents: problem::Extents, lengths: &[u32]) -> Result<Arc<Instance>, Error> {
         let source = &self.source;
         let name = source.definition.name;
-        let mut all = self.meeting.step(&Step::new(format!("launch `{name}`"), &[]), &extents)?;
+        let mut all = self.meeting.step(&launch_step(name, lengths), &extents)?;
         if let Backend::Gpu(gpu) = &self.shared.backend
             && gpu.passive().is_some()
         {
@@ -175,7 +198,7 @@ impl Loaded {
             }
             all = problem::among_passive(&source.kernel, &source.usage, &extents, self.shared.size);
         }
-        let key = if source.rows_are_known { extents } else { all.concat() };
+        let key = key(if source.rows_are_known { extents } else { all.concat() }, lengths);
         if let Some(instance) = self.known(&key) {
             return Ok(instance);
         }
@@ -186,7 +209,7 @@ impl Loaded {
                 "it has not been launched with these extents: a graph is captured once it has";
             return Err(Error::Unsupported { kernel: name.into(), problem: problem.into() });
         }
-        let shape = problem::shape(&source.kernel, &source.usage, &all)?;
+        let shape = problem::shape(&source.kernel, &source.usage, &all, lengths)?;
         let instance = if shape.m == 0 || shape.n == 0 {
             let launch = Launch { shape, world: self.shared.size, ctas: 1 };
             let member = Arc::clone(&self.source.family[0]);
@@ -194,7 +217,7 @@ impl Loaded {
         } else if shape.k == 0 {
             return Err(Error::EmptyReduction);
         } else {
-            self.instance(shape)?
+            self.instance(shape, lengths)?
         };
         let instance = Arc::new(instance);
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,10 +225,12 @@ impl Loaded {
         Ok(instance)
     }
 
-    fn instance(&self, shape: Shape) -> Result<Instance, Error> {
+    fn instance(&self, shape: Shape, lengths: &[u32]) -> Result<Instance, Error> {
+        let of_lengths =
+            |member: &Arc<Member>| member.with_lengths(self.source.definition, lengths);
         match &self.shared.backend {
             Backend::Host { ctas } => {
-                let member = Arc::clone(&self.source.family[0]);
+                let member = of_lengths(&self.source.family[0])?;
                 let tiles = tiles(member.verified.program(), shape);
                 // A CTA is a thread: no more of them than there are tiles.
                 let ctas = member.schedule.ctas.unwrap_or(*ctas).min(tiles).max(1);
@@ -230,9 +255,10 @@ impl Loaded {
                 Ok(Instance { launch, member, place, turn: Mutex::default() })
             }
             Backend::Gpu(gpu) => {
-                let chosen = self
-                    .meeting
-                    .share("choice", || gpu.choose(&self.source, shape, self.shared.size))?;
+                let chosen = self.meeting.share("choice", || {
+                    let (member, launch) = gpu.choose(&self.source, shape, self.shared.size)?;
+                    Ok((of_lengths(&member)?, launch))
+                })?;
                 let (member, launch) = (Arc::clone(&chosen.0), chosen.1);
                 let (rank, limit) = (self.meeting.rank(), self.shared.limit);
                 // No rank may spin while another allocates: both can wait for the device. So all
@@ -273,6 +299,21 @@ impl Loaded {
         }
         Ok(host)
     }
+}
+
+/// What an instance is found by: extents, and the lengths of shards where a launch has some.
+fn key(mut extents: problem::Extents, lengths: &[u32]) -> problem::Extents {
+    extents.extend(lengths.iter().map(|&rows| [rows, 0]));
+    extents
+}
+
+/// Names what is launched.
+fn launch_step(name: &str, lengths: &[u32]) -> Step {
+    let text = match lengths {
+        [] => format!("launch `{name}`"),
+        lengths => format!("launch `{name}` over ranks of {lengths:?} rows"),
+    };
+    Step::new(text, &[])
 }
 
 /// Names what is loaded; two kernels of one name differ by their file or their text.

@@ -249,7 +249,8 @@ mod shipped {
     /// `C = all_to_all(A · Bᵀ)`: each rank multiplies its rows and keeps its columns. The projection
     /// ahead of attention, from a part of the sequence to a part of the heads.
     ///
-    /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `c: [m, n/world]` (a column shard).
+    /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `c: [m, n/world]` (a column shard). Ranks may own rows of
+    /// another number: `launch_with_rows`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
@@ -262,7 +263,8 @@ mod shipped {
     /// `C = all_to_all(A) · Bᵀ`: each rank holds columns of A and multiplies its rows. The projection
     /// behind attention, from a part of the heads to a part of the sequence.
     ///
-    /// Shapes: `a: [m, k/world]` (a column shard), `b: [n, k]`, `c: [m/world, n]` (a row shard).
+    /// Shapes: `a: [m, k/world]` (a column shard), `b: [n, k]`, `c: [m/world, n]` (a row shard). Ranks may own rows of
+    /// another number: `launch_with_rows`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]

@@ -19,20 +19,27 @@ struct Seen {
     rank: u32,
 }
 
-/// The extents of the problem, from what every rank passed.
+/// The extents of the problem, from what every rank passed. `lengths` are the rows that ranks own,
+/// where the launch says so.
 ///
 /// # Errors
 /// Extents that do not fit together, on one rank or between ranks.
-pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result<Shape, Error> {
+pub(crate) fn shape(
+    kernel: &Kernel,
+    usage: &Usage,
+    ranks: &[Extents],
+    lengths: &[u32],
+) -> Result<Shape, Error> {
     let mut found = Found { kernel, dims: [None; 3] };
     for (rank, extents) in ranks.iter().enumerate() {
         for (param, _) in kernel.params.iter() {
             found.rank_param(usage, rank as u32, param, extents)?;
         }
     }
-    let m = match found.dims[0] {
-        Some(seen) => seen.value,
-        None => sharded_rows(kernel, usage, ranks, Dim::M),
+    let m = match (found.dims[0], lengths) {
+        (Some(seen), _) => seen.value,
+        (None, []) => sharded_rows(kernel, usage, ranks, Dim::M),
+        (None, lengths) => lengths.iter().copied().map(u64::from).sum(),
     };
     let exchanged = |dim| exchanged_columns(kernel, usage, ranks, dim);
     let n = found.dims[1].map_or_else(|| exchanged(Dim::N), |seen| seen.value);
@@ -44,7 +51,8 @@ pub(crate) fn shape(kernel: &Kernel, usage: &Usage, ranks: &[Extents]) -> Result
         1
     };
     let shape = Shape { m: fit("m", m)?, n: fit("n", n)?, k: fit("k", k)? };
-    check_shards(kernel, usage, ranks, shape)?;
+    check_lengths(&found, shape.m, lengths)?;
+    check_shards(kernel, usage, ranks, (shape, lengths))?;
     check_columns(kernel, usage, ranks, shape)?;
     Ok(shape)
 }
@@ -195,22 +203,47 @@ fn shards(kernel: &Kernel, usage: &Usage) -> impl Iterator<Item = (ParamId, Dim)
     })
 }
 
+/// Lengths of shards add up to the rows of what holds all of them.
+fn check_lengths(found: &Found<'_>, m: u32, lengths: &[u32]) -> Result<(), Error> {
+    let told: u64 = lengths.iter().copied().map(u64::from).sum();
+    match found.dims[0] {
+        Some(seen) if !lengths.is_empty() && told != u64::from(m) => {
+            let param = found.kernel.params[seen.param].name.clone();
+            Err(Error::RowsInAll { param, rows: lengths.to_vec(), told, found: seen.value })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_shards(
     kernel: &Kernel,
     usage: &Usage,
     ranks: &[Extents],
-    shape: Shape,
+    (shape, lengths): (Shape, &[u32]),
 ) -> Result<(), Error> {
     let world = ranks.len() as u32;
     for (param, dim) in shards(kernel, usage) {
         let rows = if dim == Dim::K { shape.k } else { shape.m };
         for (rank, extents) in ranks.iter().enumerate() {
-            let expected = own_rows(rows, Ranks { rank: rank as u32, world });
+            let even = || own_rows(rows, Ranks { rank: rank as u32, world });
+            let expected = lengths.get(rank).copied().unwrap_or_else(even);
             let found = part_rows(usage, param, extents);
             if u64::from(expected) != found {
                 let param = kernel.params[param].name.clone();
                 let rank = rank as u32;
-                return Err(Error::ShardRows { param, rank, world, rows, expected, found });
+                if !lengths.is_empty() {
+                    return Err(Error::RowsOfRank { param, rank, told: expected, found });
+                }
+                let may_differ = usage.own_rows();
+                return Err(Error::ShardRows {
+                    param,
+                    rank,
+                    world,
+                    rows,
+                    expected,
+                    found,
+                    may_differ,
+                });
             }
         }
     }
@@ -290,7 +323,7 @@ mod tests {
         let kernel = definition.kernel().unwrap();
         let usage = usage::infer(&kernel).unwrap();
         let ranks = among_passive(&kernel, &usage, &own, world);
-        let shape = shape(&kernel, &usage, &ranks).unwrap();
+        let shape = shape(&kernel, &usage, &ranks, &[]).unwrap();
         (ranks, shape)
     }
 
@@ -323,10 +356,30 @@ mod tests {
         // K of one operand is 8, of the other 9.
         let own = vec![[3, 8], [16, 9], [10, 16]];
         let ranks = among_passive(&kernel, &usage, &own, 4);
-        let error = shape(&kernel, &usage, &ranks).unwrap_err().to_string();
+        let error = shape(&kernel, &usage, &ranks, &[]).unwrap_err().to_string();
         assert_eq!(error, "`a` has k = 8 (rank 0), `b` has k = 9 (rank 0)");
         // A shard of the wrong length.
         let ranks = among_passive(&kernel, &usage, &vec![[4, 8], [16, 8], [10, 16]], 4);
-        assert!(shape(&kernel, &usage, &ranks).is_err());
+        assert!(shape(&kernel, &usage, &ranks, &[]).is_err());
+    }
+    #[test]
+    fn ranks_may_own_rows_of_their_own_number() {
+        let kernel = crate::kernels::gemm_a2a::definition().kernel().unwrap();
+        let usage = usage::infer(&kernel).unwrap();
+        let rank = |rows, cols| -> Extents { vec![[rows, 8], [16, 8], [10, cols]] };
+        let ranks = [rank(7, 6), rank(0, 6), rank(3, 4)];
+        let shape = |lengths: &[u32]| shape(&kernel, &usage, &ranks, lengths);
+        assert_eq!(shape(&[7, 0, 3]).unwrap(), Shape { m: 10, n: 16, k: 8 });
+        let refused = |lengths: &[u32]| shape(lengths).unwrap_err().to_string();
+        assert_eq!(
+            refused(&[]),
+            "rank 0 of 3 owns 4 of 10 rows of `a`, found a tensor of 7: where ranks own other numbers of \
+             rows, tell all of them with `launch_with_rows`"
+        );
+        assert_eq!(refused(&[3, 0, 7]), "`a` has 7 rows on rank 0, `launch_with_rows` was told 3");
+        assert_eq!(
+            refused(&[7, 0, 4]),
+            "`launch_with_rows` was told ranks of [7, 0, 4] rows, 11 in all: `c` has 10"
+        );
     }
 }

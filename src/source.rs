@@ -139,6 +139,22 @@ impl Member {
         Ok(Member { schedule, verified, image: None })
     }
 
+    /// The same for ranks that own so many rows each; itself where shards are even.
+    ///
+    /// # Errors
+    /// Shards of the kernel are all of one length.
+    pub(crate) fn with_lengths(
+        self: &Arc<Self>,
+        definition: &Definition,
+        lengths: &[u32],
+    ) -> Result<Arc<Member>, Error> {
+        if lengths.is_empty() {
+            return Ok(Arc::clone(self));
+        }
+        let verified = self.verified.with_lengths(lengths).map_err(rejected(definition))?;
+        Ok(Arc::new(Member { schedule: self.schedule.clone(), verified, image: self.image }))
+    }
+
     /// Every member whose machine code is there and serves `schedule`.
     fn compiled(
         definition: &'static Definition,

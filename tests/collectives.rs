@@ -48,15 +48,14 @@ impl Whole {
     }
 
     /// `self · bᵀ` or `self · b`, each element once: integers below 2⁸ are exact in bf16, and larger
-    /// ones are rounded alike by everyone.
-    fn times(&self, b: impl Fn(usize) -> Whole, ranks: usize, transposed: bool) -> Whole {
-        let shard = self.rows.div_ceil(ranks).max(1);
-        let weights: Vec<Whole> = (0..ranks).map(b).collect();
-        let cols = if transposed { weights[0].rows } else { weights[0].cols };
-        let mut data = Vec::with_capacity(self.rows * cols);
-        for row in 0..self.rows {
-            let b = &weights[row / shard];
-            for col in 0..cols {
+    /// ones are rounded alike by everyone. Each `b` is for so many `rows`.
+    fn times(&self, b: impl Fn(usize) -> Whole, rows: &[usize], transposed: bool) -> Whole {
+        let mut data = Vec::new();
+        let mut cols = 0;
+        for (index, own) in ranges(rows).into_iter().enumerate() {
+            let b = b(index);
+            cols = if transposed { b.rows } else { b.cols };
+            for (row, col) in own.flat_map(|row| (0..cols).map(move |col| (row, col))) {
                 let term = |k: usize| {
                     self.at(row, k) * if transposed { b.at(col, k) } else { b.at(k, col) }
                 };
@@ -64,6 +63,42 @@ impl Whole {
             }
         }
         Whole { rows: self.rows, cols, data }
+    }
+}
+
+/// The rows of each rank.
+fn ranges(rows: &[usize]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let own = |&rows: &usize| {
+        end += rows;
+        end - rows..end
+    };
+    rows.iter().map(own).collect()
+}
+
+/// Rows of ranks, as a case has them.
+#[derive(Debug, Clone, Copy)]
+enum Rows {
+    Even,
+    /// Each rank has another number of them, the last one none.
+    Uneven,
+}
+
+impl Rows {
+    fn of(self, rank: &Rank, m: usize) -> Vec<usize> {
+        let ranks = ranks(rank);
+        let part = m.div_ceil(ranks);
+        let even = |rank: usize| (m.saturating_sub(rank * part)).min(part);
+        match self {
+            Rows::Uneven if ranks > 1 => {
+                // The first has what the last one would have.
+                let shifted = |rank: usize| [even(rank), 0][usize::from(rank + 1 == ranks)];
+                let mut rows: Vec<_> = (0..ranks).map(shifted).collect();
+                rows[0] += even(ranks - 1);
+                rows
+            }
+            Rows::Even | Rows::Uneven => (0..ranks).map(even).collect(),
+        }
     }
 }
 
@@ -77,6 +112,16 @@ macro_rules! load {
         match $schedule {
             Some(schedule) => kernels::$kernel::load_with($rank, schedule)?,
             None => kernels::$kernel::load($rank)?,
+        }
+    };
+}
+
+/// Launches a kernel of own rows.
+macro_rules! launch {
+    ($kernel:ident, $of:ident, $rows:ident, $($arg:expr),+) => {
+        match $of {
+            Rows::Even => $kernel.launch($($arg),+)?,
+            Rows::Uneven => $kernel.launch_with_rows(&$rows, $($arg),+)?,
         }
     };
 }
@@ -129,37 +174,53 @@ fn reduce_scatter(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule
         .collect()
 }
 
-fn rows_to_columns(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+fn rows_to_columns(
+    rank: &Rank,
+    [m, n, _]: [usize; 3],
+    schedule: Option<&Schedule>,
+    of: Rows,
+) -> Checked {
     let kernel = load!(rows_to_columns, rank, schedule);
-    let (own, cols) = (rank.own_range(m), own_columns(rank, n));
+    let rows = of.of(rank, m);
+    let own = ranges(&rows)[rank.index() as usize].clone();
+    let cols = own_columns(rank, n);
     (0..LAUNCHES)
         .map(|launch| {
             let whole = Whole::new(seed(launch, 1), m, n);
             let x = rank.tensor(own.len(), n, &whole.part(own.clone(), 0..n))?;
             let mut c = poisoned(rank, m, cols.len())?;
-            kernel.launch(&x, &mut c)?;
+            launch!(kernel, of, rows, &x, &mut c);
             Ok((c.to_vec()?, whole.part(0..m, cols.clone())))
         })
         .collect()
 }
 
-fn columns_to_rows(rank: &Rank, [m, n, _]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+fn columns_to_rows(
+    rank: &Rank,
+    [m, n, _]: [usize; 3],
+    schedule: Option<&Schedule>,
+    of: Rows,
+) -> Checked {
     let kernel = load!(columns_to_rows, rank, schedule);
-    let (own, cols) = (rank.own_range(m), own_columns(rank, n));
+    let rows = of.of(rank, m);
+    let own = ranges(&rows)[rank.index() as usize].clone();
+    let cols = own_columns(rank, n);
     (0..LAUNCHES)
         .map(|launch| {
             let whole = Whole::new(seed(launch, 1), m, n);
             let x = rank.tensor(m, cols.len(), &whole.part(0..m, cols.clone()))?;
             let mut c = poisoned(rank, own.len(), n)?;
-            kernel.launch(&x, &mut c)?;
+            launch!(kernel, of, rows, &x, &mut c);
             Ok((c.to_vec()?, whole.part(own.clone(), 0..n)))
         })
         .collect()
 }
 
-fn gemm_a2a(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+fn gemm_a2a(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>, of: Rows) -> Checked {
     let kernel = load!(gemm_a2a, rank, schedule);
-    let (own, cols) = (rank.own_range(m), own_columns(rank, n));
+    let rows = of.of(rank, m);
+    let own = ranges(&rows)[rank.index() as usize].clone();
+    let cols = own_columns(rank, n);
     (0..LAUNCHES)
         .map(|launch| {
             let a = Whole::new(seed(launch, 1), m, k);
@@ -167,15 +228,17 @@ fn gemm_a2a(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> 
             let x = rank.tensor(own.len(), k, &a.part(own.clone(), 0..k))?;
             let w = rank.tensor(n, k, &b(rank.index() as usize).data)?;
             let mut c = poisoned(rank, m, cols.len())?;
-            kernel.launch(&x, &w, &mut c)?;
-            Ok((c.to_vec()?, a.times(b, ranks(rank), true).part(0..m, cols.clone())))
+            launch!(kernel, of, rows, &x, &w, &mut c);
+            Ok((c.to_vec()?, a.times(b, &rows, true).part(0..m, cols.clone())))
         })
         .collect()
 }
 
-fn a2a_gemm(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+fn a2a_gemm(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>, of: Rows) -> Checked {
     let kernel = load!(a2a_gemm, rank, schedule);
-    let (own, cols) = (rank.own_range(m), own_columns(rank, k));
+    let rows = of.of(rank, m);
+    let own = ranges(&rows)[rank.index() as usize].clone();
+    let cols = own_columns(rank, k);
     (0..LAUNCHES)
         .map(|launch| {
             let a = Whole::new(seed(launch, 1), m, k);
@@ -183,8 +246,8 @@ fn a2a_gemm(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> 
             let x = rank.tensor(m, cols.len(), &a.part(0..m, cols.clone()))?;
             let w = rank.tensor(n, k, &b(rank.index() as usize).data)?;
             let mut c = poisoned(rank, own.len(), n)?;
-            kernel.launch(&x, &w, &mut c)?;
-            Ok((c.to_vec()?, a.times(b, ranks(rank), true).part(own.clone(), 0..n)))
+            launch!(kernel, of, rows, &x, &w, &mut c);
+            Ok((c.to_vec()?, a.times(b, &rows, true).part(own.clone(), 0..n)))
         })
         .collect()
 }
@@ -200,7 +263,7 @@ fn ag_gemm_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
             let w = rank.tensor(k, n, &b.data)?;
             let mut c = poisoned(rank, m, n)?;
             kernel.launch(&x, &w, &mut c)?;
-            Ok((c.to_vec()?, a.times(|_| b.clone(), 1, false).data))
+            Ok((c.to_vec()?, a.times(|_| b.clone(), &[m], false).data))
         })
         .collect()
 }
@@ -218,7 +281,7 @@ fn gemm_rs_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
             let mut c = poisoned(rank, own.len(), n)?;
             kernel.launch(&x, &w, &mut c)?;
             let products: Vec<Whole> =
-                (0..ranks(rank)).map(|rank| a(rank).times(|_| b(rank), 1, false)).collect();
+                (0..ranks(rank)).map(|rank| a(rank).times(|_| b(rank), &[m], false)).collect();
             let sum = |at: usize| products.iter().map(|x| x.data[at].to_f32()).sum::<f32>();
             let all = own.start * n..own.end * n;
             Ok((c.to_vec()?, all.map(|at| bf16::from_f32(sum(at))).collect()))
@@ -237,7 +300,7 @@ fn gemm_ag_tn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
             let w = rank.tensor(own.len(), n, &b.part(own.clone(), 0..n))?;
             let mut c = poisoned(rank, m, n)?;
             kernel.launch(&x, &w, &mut c)?;
-            Ok((c.to_vec()?, a.t().times(|_| b.clone(), 1, false).data))
+            Ok((c.to_vec()?, a.t().times(|_| b.clone(), &[m], false).data))
         })
         .collect()
 }
@@ -253,22 +316,28 @@ fn ag_gemm_tn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
             let w = rank.tensor(k, n, &b.data)?;
             let mut c = poisoned(rank, m, n)?;
             kernel.launch(&x, &w, &mut c)?;
-            Ok((c.to_vec()?, a.t().times(|_| b.clone(), 1, false).data))
+            Ok((c.to_vec()?, a.t().times(|_| b.clone(), &[m], false).data))
         })
         .collect()
 }
 
-const CASES: [(&str, Case, &[Option<Transport>]); 10] = [
-    ("all_gather", all_gather, &[None, Some(Transport::Put)]),
+const PUT: Option<Transport> = Some(Transport::Put);
+
+const CASES: [(&str, Case, &[Option<Transport>]); 14] = [
+    ("all_gather", all_gather, &[None, PUT]),
     ("reduce_scatter", reduce_scatter, &[None]),
-    ("rows_to_columns", rows_to_columns, &[None]),
-    ("columns_to_rows", columns_to_rows, &[None, Some(Transport::Put)]),
-    ("gemm_a2a", gemm_a2a, &[None]),
-    ("a2a_gemm", a2a_gemm, &[None, Some(Transport::Put)]),
+    ("rows_to_columns", |r, of, s| rows_to_columns(r, of, s, Rows::Even), &[None]),
+    ("columns_to_rows", |r, of, s| columns_to_rows(r, of, s, Rows::Even), &[None, PUT]),
+    ("gemm_a2a", |r, of, s| gemm_a2a(r, of, s, Rows::Even), &[None]),
+    ("a2a_gemm", |r, of, s| a2a_gemm(r, of, s, Rows::Even), &[None, PUT]),
+    ("uneven rows_to_columns", |r, of, s| rows_to_columns(r, of, s, Rows::Uneven), &[None]),
+    ("uneven columns_to_rows", |r, of, s| columns_to_rows(r, of, s, Rows::Uneven), &[None, PUT]),
+    ("uneven gemm_a2a", |r, of, s| gemm_a2a(r, of, s, Rows::Uneven), &[None]),
+    ("uneven a2a_gemm", |r, of, s| a2a_gemm(r, of, s, Rows::Uneven), &[None, PUT]),
     ("ag_gemm_nn", ag_gemm_nn, &[None]),
     ("gemm_rs_nn", gemm_rs_nn, &[None]),
-    ("gemm_ag_tn", gemm_ag_tn, &[None, Some(Transport::Put)]),
-    ("ag_gemm_tn", ag_gemm_tn, &[None, Some(Transport::Put)]),
+    ("gemm_ag_tn", gemm_ag_tn, &[None, PUT]),
+    ("ag_gemm_tn", ag_gemm_tn, &[None, PUT]),
 ];
 
 /// Runs every case on `world`; says what differs.

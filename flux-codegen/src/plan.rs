@@ -315,6 +315,7 @@ fn is_constant(program: &Program, expr: &Expr) -> bool {
     match expr {
         Expr::Int(_) | Expr::Sym(_) => true,
         Expr::Var(var) => program.lets.iter().any(|(defined, _)| defined == var),
+        Expr::First(rank) => is_constant(program, rank),
         Expr::Bin(_, a, b) => is_constant(program, a) && is_constant(program, b),
     }
 }

@@ -65,6 +65,8 @@ pub enum Word {
     /// A definition of a Program that communicates, in the low half: no number of a chunk plan is
     /// compiled in.
     Definition(VarId),
+    /// Address of the first row of every rank and the end, a word (u32) each.
+    Firsts,
     /// Address of a table's rows, 16 bytes each.
     Table(TableId),
     /// Bits of a scalar, in the low half.
@@ -252,7 +254,7 @@ pub fn products(program: &Program) -> &[Product] {
 fn literal_planes(program: &Program, buffer: BufferId) -> u32 {
     let extent = |expr: &Expr| match expr {
         Expr::Int(value) => *value as u32,
-        Expr::Sym(_) | Expr::Var(_) | Expr::Bin(..) => 1,
+        Expr::Sym(_) | Expr::Var(_) | Expr::First(_) | Expr::Bin(..) => 1,
     };
     program.buffers[buffer].planes.iter().map(extent).product()
 }
@@ -317,6 +319,9 @@ fn words(program: &Program) -> Vec<Word> {
     words.extend((0..program.scalars.len() as u32).map(Word::Scalar));
     let syms = [Sym::M, Sym::N, Sym::K, Sym::World, Sym::Rank, Sym::Ctas];
     words.extend(syms.map(Word::Sym));
+    if program.has_own_lengths() {
+        words.extend([Word::Sym(Sym::Shard), Word::Firsts]);
+    }
     if program.communicates() {
         words.extend(program.lets.iter().map(|(var, _)| Word::Definition(*var)));
     }

@@ -49,6 +49,7 @@ pub use explain::{
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::eval::Launch;
 use crate::program::{Op, Program, SignalId, Stmt, Update};
+use crate::span::Span;
 
 /// Consecutive launches that are run, at least: the third is the first that needs credit for a
 /// buffer that two launches share in turn.
@@ -66,6 +67,21 @@ impl Verified {
     /// The Program.
     pub fn program(&self) -> &Program {
         &self.0
+    }
+
+    /// The Program for launches in which each rank owns so many rows, in the order of ranks. It is the same
+    /// Program but for these numbers, and each launch of it is checked like any other.
+    ///
+    /// # Errors
+    /// `bounds`: shards of the Program have no lengths of their own.
+    pub fn with_lengths(&self, lengths: &[u32]) -> Result<Verified, Diagnostics> {
+        if !self.0.has_own_lengths() {
+            let message = format!("shards of `{}` are all of one length", self.0.name);
+            let diagnostic = Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message);
+            let help = "give the kernel tiles of own rows: an output `&mut Sharded<_>` or `&mut Exchanged<_>`";
+            return Err(diagnostic.help(help).into());
+        }
+        Ok(Verified(Program { lengths: lengths.to_vec(), ..self.0.clone() }))
     }
 
     /// Checks one exact launch, [`EPOCHS`] times in a row on every rank.
@@ -106,7 +122,11 @@ pub fn verify(program: Program) -> Result<Verified, Diagnostics> {
         resources::check(&program, &mut found.diagnostics);
         rows::check(&program, &mut found);
         wrap::check(&program, &mut found);
-        family::check(&program, &mut found);
+        // Lengths are those of one world.
+        match program.lengths.is_empty() {
+            true => family::check(&program, &mut found),
+            false => family::check(&Program { lengths: Vec::new(), ..program.clone() }, &mut found),
+        }
     }
     found.diagnostics.into_result(Verified(program))
 }

@@ -277,11 +277,16 @@ impl<'p> RankView<'p> {
                 Sym::M => self.launch.shape.m,
                 Sym::N => self.launch.shape.n,
                 Sym::K => self.launch.shape.k,
+                Sym::Shard => self.program.longest_shard(self.launch.shape.m, self.launch.world),
                 Sym::World => self.launch.world,
                 Sym::Rank => rank,
                 Sym::Ctas => self.launch.ctas,
                 Sym::Epoch | Sym::Cta => 0,
             }),
+            Expr::First(rank) => {
+                let Launch { shape, world, .. } = self.launch;
+                self.program.first_row(shape.m, world, of(rank))
+            }
             Expr::Bin(op, a, b) => fold::apply(*op, of(a), of(b)),
         }
     }

@@ -1,8 +1,10 @@
 //! What is said of kernels and schedules that gather or exchange where it does not fit.
 
+use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
-use flux_ir::{Balance, Schedule, Transport, check};
+use flux_ir::program::Program;
+use flux_ir::{Balance, Schedule, Shape, Transport, check};
 
 /// The errors of lowering and checking a kernel with one loop over `%c`.
 fn said(params: &str, body: &str, schedule: &Schedule) -> String {
@@ -204,4 +206,79 @@ fn what_is_summed_over_has_to_arrive_first() {
         &host(),
         &["gathered rows are m of `y` and k of `x`"],
     );
+}
+
+fn verified(params: &str, body: &str, schedule: &Schedule) -> check::Verified {
+    let text = format!("kernel @k({params}) {{ for tile in %c {{ {body} }} }}");
+    let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
+    lower(&kernel, schedule).and_then(check::verify).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+const GEMM_A2A: [&str; 2] =
+    ["%a: &sharded<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>", GEMM];
+const A2A_GEMM: [&str; 2] =
+    ["%a: &exchanged<bf16>, %b: &global<bf16>, %c: &mut sharded<bf16>", WAITED];
+
+#[test]
+fn each_rank_may_own_rows_of_its_own_number() {
+    let schedules = [host(), host().chunk_rows(3), host().transport(Transport::Put).chunk_rows(5)];
+    for ([params, body], schedule) in
+        [GEMM_A2A, A2A_GEMM].into_iter().flat_map(|of| schedules.iter().map(move |s| (of, s)))
+    {
+        let even = verified(params, body, schedule);
+        let lengths: [&[u32]; 7] =
+            [&[5], &[3, 14], &[0, 9], &[17, 0, 1], &[1, 30, 0, 6], &[0, 0, 0], &[8; 5]];
+        for lengths in lengths {
+            let program = even.with_lengths(lengths).expect("own rows");
+            let (m, world) = (lengths.iter().sum(), lengths.len() as u32);
+            let launch = Launch { shape: Shape { m, n: 19, k: 11 }, world, ctas: 2 };
+            assert_eq!(program.check_launch(launch), Ok(()), "{lengths:?}, {schedule}");
+            // The text says which.
+            let text = program.program().to_string();
+            assert!(text.contains("\n  lengths "), "{text}");
+            assert_eq!(text.parse().as_ref(), Ok(program.program()));
+            let again = check::verify(program.program().clone()).expect("sound as before");
+            assert_eq!(again.check_launch(launch), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn rows_of_ranks_that_do_not_fit_a_launch_say_what_would() {
+    let program = verified(GEMM_A2A[0], GEMM_A2A[1], &host());
+    let program = program.with_lengths(&[3, 4]).expect("own rows");
+    for (m, world) in [(8, 2), (7, 1), (7, 3), (6, 2)] {
+        let launch = Launch { shape: Shape { m, n: 4, k: 4 }, world, ctas: 1 };
+        let found = program.check_launch(launch).expect_err("they do not fit").to_string();
+        let says =
+            ["lengths of 2 shards, 7 rows in all", "give each rank a length; they add up to m"];
+        assert!(says.iter().all(|part| found.contains(part)), "{m} over {world}: {found}");
+    }
+    // Tiles of all rows are cut evenly.
+    let params = "%a: &gathered<bf16>, %b: &global<bf16>, %c: &mut global<bf16>";
+    let found = verified(params, WAITED, &host()).with_lengths(&[3, 4]).expect_err("even");
+    let found = found.to_string();
+    assert!(found.contains("shards of `k` are all of one length"), "{found}");
+    assert!(found.contains("an output `&mut Sharded<_>` or `&mut Exchanged<_>`"), "{found}");
+}
+
+/// Whoever counts rows by the length of an even shard is found at uneven ones.
+#[test]
+fn a_program_that_takes_even_shards_for_granted_is_rejected_at_uneven_ones() {
+    for (of, from, to) in [
+        // The place of a peer's rows.
+        (A2A_GEMM, "%from = first(%dst)", "%from = %dst * %S"),
+        // How many there are.
+        (A2A_GEMM, "%rows = max(first(%dst + 1) - first(%dst), 0)", "%rows = min(%S, M)"),
+        (GEMM_A2A, "%rows = max(first(%src + 1) - first(%src), 0)", "%rows = min(%S, M)"),
+    ] {
+        let text = verified(of[0], of[1], &host()).program().to_string();
+        assert!(text.contains(from), "{text}");
+        let program: Program = text.replace(from, to).parse().expect("it reads");
+        // It may be sound where shards are even.
+        let Ok(program) = check::verify(program) else { continue };
+        let uneven = program.with_lengths(&[9, 2, 5]).expect("own rows");
+        let launch = Launch { shape: Shape { m: 16, n: 19, k: 11 }, world: 3, ctas: 1 };
+        assert!(uneven.check_launch(launch).is_err(), "`{to}` for `{from}`");
+    }
 }

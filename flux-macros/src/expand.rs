@@ -121,6 +121,36 @@ fn hidden(function: &Function) -> TokenStream {
     }
 }
 
+/// Whether the tiles of a kernel are of the rows that a rank owns.
+fn of_own_rows(model: &Model) -> bool {
+    let tiled = model.kernel.as_ref().and_then(|kernel| kernel.tensor(kernel.tiles_of));
+    matches!(tiled, Some((Distribution::Sharded | Distribution::Exchanged, ..)))
+}
+
+/// How a kernel of own rows is launched where ranks own other numbers of them.
+fn launch_with_rows(
+    vis: &syn::Visibility,
+    parameters: &[TokenStream],
+    arguments: &[TokenStream],
+) -> TokenStream {
+    // A parameter may have this name as well.
+    let rows = syn::Ident::new("rows", Span::mixed_site());
+    quote! {
+        /// Runs the kernel once, over ranks that own so many rows each, in the order of ranks. Every
+        /// rank passes the same; they add up to the rows of exchanged tensors.
+        ///
+        /// # Errors
+        /// As `launch`; rows that are not those of the tensors.
+        #vis fn launch_with_rows(
+            &self,
+            #rows: &[::core::primitive::usize],
+            #(#parameters),*
+        ) -> ::core::result::Result<(), ::flux::Error> {
+            self.kernel.launch_with_rows(#rows, &mut [#(#arguments),*])
+        }
+    }
+}
+
 fn companion(model: &Model) -> TokenStream {
     let Function { attrs, vis, sig, .. } = &model.function;
     let name = &sig.ident;
@@ -146,6 +176,7 @@ fn companion(model: &Model) -> TokenStream {
         };
         quote!(#name: #ty)
     });
+    let parameters: Vec<_> = parameters.collect();
     let arguments = model.parameters.iter().filter_map(|parameter| {
         let name = &parameter.name;
         let constructor = match parameter.ty? {
@@ -155,6 +186,8 @@ fn companion(model: &Model) -> TokenStream {
         };
         Some(quote!(::flux::__private::Arg::#constructor(#name)))
     });
+    let arguments: Vec<_> = arguments.collect();
+    let with_rows = of_own_rows(model).then(|| launch_with_rows(vis, &parameters, &arguments));
     let unknown = model.parameters.iter().filter(|parameter| parameter.ty.is_none());
     let unknown = unknown.map(|parameter| &parameter.name);
     quote! {
@@ -220,6 +253,8 @@ fn companion(model: &Model) -> TokenStream {
                 #(let _ = #unknown;)*
                 self.kernel.launch(&mut [#(#arguments),*])
             }
+
+            #with_rows
         }
 
         #(#cfgs)*

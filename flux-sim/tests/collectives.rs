@@ -25,6 +25,8 @@ const SHAPES: [Shape; 6] = [
 /// Inputs of one rank by name, and what its output becomes.
 type Meaning = (Vec<(&'static str, Matrix)>, Matrix);
 type Means = fn(Ranks, Shape, u64) -> Meaning;
+/// The same where each rank owns so many rows.
+type MeansOf = fn(&[u32], Ranks, Shape, u64) -> Meaning;
 
 /// Small integers that differ for every rank: any sum of them is exact.
 fn matrix(rows: u32, cols: u32, seed: u64) -> Matrix {
@@ -49,6 +51,18 @@ fn columns(whole: &Matrix, ranks: Ranks) -> Matrix {
     let first = (ranks.rank * shard_rows(whole.cols as u32, ranks.world)) as usize;
     let cols = own_rows(whole.cols as u32, ranks) as usize;
     Matrix::from_fn(whole.rows, cols, |i, j| whole.at(i, first + j))
+}
+
+/// Rows of each rank where shards are even.
+fn even(m: u32, world: u32) -> Vec<u32> {
+    (0..world).map(|rank| own_rows(m, Ranks { rank, world })).collect()
+}
+
+/// The rows that a rank owns.
+fn own(whole: &Matrix, lengths: &[u32], rank: u32) -> Matrix {
+    let first = lengths[..rank as usize].iter().sum::<u32>() as usize;
+    let rows = lengths[rank as usize] as usize;
+    Matrix::from_fn(rows, whole.cols, |i, j| whole.at(first + i, j))
 }
 
 /// The whole of what ranks make of their own rows.
@@ -134,8 +148,12 @@ kernel @all_to_all(%x: &sharded<bf16>, %c: &mut exchanged<bf16>) {
 }";
 
 fn all_to_all(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    all_to_all_of(&even(shape.m, ranks.world), ranks, shape, seed)
+}
+
+fn all_to_all_of(lengths: &[u32], ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let whole = integers(shape, seed);
-    (vec![("x", whole.shard(ranks))], columns(&whole, ranks))
+    (vec![("x", own(&whole, lengths, ranks.rank))], columns(&whole, ranks))
 }
 
 /// And back.
@@ -149,8 +167,12 @@ kernel @all_to_all_back(%x: &exchanged<bf16>, %c: &mut sharded<bf16>) {
 }";
 
 fn all_to_all_back(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    all_to_all_back_of(&even(shape.m, ranks.world), ranks, shape, seed)
+}
+
+fn all_to_all_back_of(lengths: &[u32], ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let whole = integers(shape, seed);
-    (vec![("x", columns(&whole, ranks))], whole.shard(ranks))
+    (vec![("x", columns(&whole, ranks))], own(&whole, lengths, ranks.rank))
 }
 
 const GEMM_A2A: &str = "
@@ -162,10 +184,14 @@ kernel @gemm_a2a(%a: &sharded<bf16>, %b: &global<bf16>, %c: &mut exchanged<bf16>
 }";
 
 fn gemm_a2a(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    gemm_a2a_of(&even(shape.m, ranks.world), ranks, shape, seed)
+}
+
+fn gemm_a2a_of(lengths: &[u32], ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let a = matrix(shape.m, shape.k, seed);
     let b = |rank| weights(shape, rank, seed);
-    let c = stacked(ranks.world, |of| a.shard(of).times(&b(of.rank), true));
-    (vec![("a", a.shard(ranks)), ("b", b(ranks.rank))], columns(&c, ranks))
+    let c = stacked(ranks.world, |of| own(&a, lengths, of.rank).times(&b(of.rank), true));
+    (vec![("a", own(&a, lengths, ranks.rank)), ("b", b(ranks.rank))], columns(&c, ranks))
 }
 
 const A2A_GEMM: &str = "
@@ -180,9 +206,14 @@ kernel @a2a_gemm(%a: &exchanged<bf16>, %b: &global<bf16>, %r: &sharded<bf16>, %c
 }";
 
 fn a2a_gemm(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    a2a_gemm_of(&even(shape.m, ranks.world), ranks, shape, seed)
+}
+
+fn a2a_gemm_of(lengths: &[u32], ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let a = matrix(shape.m, shape.k, seed);
-    let (b, r) = (weights(shape, ranks.rank, seed), integers(shape, seed ^ 0x5a).shard(ranks));
-    let c = a.shard(ranks).times(&b, true).plus(&r);
+    let (b, r) =
+        (weights(shape, ranks.rank, seed), own(&integers(shape, seed ^ 0x5a), lengths, ranks.rank));
+    let c = own(&a, lengths, ranks.rank).times(&b, true).plus(&r);
     (vec![("a", columns(&a, ranks)), ("b", b), ("r", r)], c)
 }
 
@@ -200,9 +231,15 @@ kernel @a2a_gemm_a2a(%a: &exchanged<bf16>, %b: &global<bf16>, %x: &exchanged<bf1
 }";
 
 fn a2a_gemm_a2a(ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
+    a2a_gemm_a2a_of(&even(shape.m, ranks.world), ranks, shape, seed)
+}
+
+fn a2a_gemm_a2a_of(lengths: &[u32], ranks: Ranks, shape: Shape, seed: u64) -> Meaning {
     let (a, x) = (matrix(shape.m, shape.k, seed), integers(shape, seed ^ 0x77));
     let b = |rank| weights(shape, rank, seed);
-    let c = stacked(ranks.world, |of| a.shard(of).times(&b(of.rank), true).plus(&x.shard(of)));
+    let c = stacked(ranks.world, |of| {
+        own(&a, lengths, of.rank).times(&b(of.rank), true).plus(&own(&x, lengths, of.rank))
+    });
     let inputs = vec![("a", columns(&a, ranks)), ("b", b(ranks.rank)), ("x", columns(&x, ranks))];
     (inputs, columns(&c, ranks))
 }
@@ -312,8 +349,12 @@ fn schedules(text: &str) -> Vec<Schedule> {
 }
 
 fn tensors(means: Means, shape: Shape, world: u32, seed: u64) -> (Vec<Tensors>, Vec<Vec<f64>>) {
+    tensors_of(&|ranks| means(ranks, shape, seed), world)
+}
+
+fn tensors_of(means: &dyn Fn(Ranks) -> Meaning, world: u32) -> (Vec<Tensors>, Vec<Vec<f64>>) {
     let each = (0..world).map(|rank| {
-        let (inputs, output) = means(Ranks { rank, world }, shape, seed);
+        let (inputs, output) = means(Ranks { rank, world });
         let poison = vec![f64::NAN; output.data.len()];
         let tensors = Tensors {
             inputs: inputs
@@ -402,6 +443,89 @@ fn collectives_are_exact_in_odd_interleavings() {
                             let about = format!("{shape} over {world}, {schedule}, seed {seed}");
                             assert_eq!(tensors.outputs[0].1.values(), *expected, "{text}{about}");
                         }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows of each rank: none on some, one on some, a tile and more on others.
+const LENGTHS: [&[u32]; 8] = [
+    &[5],
+    &[3, 14],
+    &[0, 9],
+    &[17, 0, 1],
+    &[8, 16, 8],
+    &[1, 30, 0, 6],
+    &[0, 0, 13, 0, 2],
+    &[4, 9, 1, 16, 0, 7, 8, 25],
+];
+
+const UNEVEN: [(&str, MeansOf); 5] = [
+    (ALL_TO_ALL, all_to_all_of),
+    (ALL_TO_ALL_BACK, all_to_all_back_of),
+    (GEMM_A2A, gemm_a2a_of),
+    (A2A_GEMM, a2a_gemm_of),
+    (A2A_GEMM_A2A, a2a_gemm_a2a_of),
+];
+
+fn case_of(text: &str, schedule: &Schedule, shape: Shape, lengths: &[u32]) -> Case {
+    let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let world = lengths.len() as u32;
+    let k = if text.contains("gemm") { shape.k } else { 1 };
+    let shape = Shape { k, ..shape };
+    Case::of_lengths(&kernel, schedule, shape, lengths, 1 + world % 3)
+}
+
+#[test]
+fn exchanges_of_uneven_rows_are_exact() {
+    for (number, &(text, means)) in UNEVEN.iter().enumerate() {
+        for (index, schedule) in schedules(text).iter().enumerate() {
+            for (turn, lengths) in LENGTHS.into_iter().enumerate() {
+                let [n, k] = [[9, 5], [20, 33], [7, 19]][(number + index + turn) % 3];
+                let (m, world) = (lengths.iter().sum(), lengths.len() as u32);
+                let shape = Shape { m, n, k };
+                let case = case_of(text, schedule, shape, lengths);
+                let made = |epoch: u64| {
+                    tensors_of(&|ranks| means(lengths, ranks, shape, epoch * 1001), world)
+                };
+                let (mut launches, expected): (Vec<_>, Vec<_>) = (1..=3).map(made).unzip();
+                case.run(&mut launches);
+                for (ranks, expected) in launches.iter().zip(&expected) {
+                    for (tensors, expected) in ranks.iter().zip(expected) {
+                        let about = format!("{shape} of {lengths:?}, {schedule}");
+                        assert_eq!(tensors.outputs[0].1.values(), *expected, "{text}{about}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn exchanges_of_uneven_rows_are_exact_in_odd_interleavings() {
+    for (text, means) in UNEVEN {
+        for (index, schedule) in schedules(text).iter().enumerate() {
+            let lengths = LENGTHS[1 + index % 6];
+            let world = lengths.len() as u32;
+            let shape = Shape { m: lengths.iter().sum(), n: 17, k: 5 };
+            let case = case_of(text, schedule, shape, lengths);
+            let made =
+                |epoch: u64| tensors_of(&|ranks| means(lengths, ranks, shape, epoch * 77), world);
+            let (poisoned, expected): (Vec<_>, Vec<_>) = (1..=3).map(made).unzip();
+            for seed in 0..6 {
+                let mut launches = poisoned.clone();
+                let args = launches
+                    .iter_mut()
+                    .map(|ranks| ranks.iter_mut().map(|rank| case.args(rank)).collect())
+                    .collect();
+                adversary::run(&case.verified, case.launch, args, seed)
+                    .unwrap_or_else(|e| panic!("{text}{shape} of {lengths:?}, {seed}: {e}"));
+                for (ranks, expected) in launches.iter().zip(&expected) {
+                    for (tensors, expected) in ranks.iter().zip(expected) {
+                        let about = format!("{shape} of {lengths:?}, {schedule}, seed {seed}");
+                        assert_eq!(tensors.outputs[0].1.values(), *expected, "{text}{about}");
                     }
                 }
             }

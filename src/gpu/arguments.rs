@@ -11,7 +11,7 @@ use flux_ir::abi::{MapParam, Word};
 use flux_ir::arena::Handle;
 use flux_ir::kernel::ParamType;
 use flux_ir::program::{BufferId, BufferKind, Program, Sym};
-use flux_runtime::{Device, ElementKind, Rows, Span, Stream, Tensor2d, TensorMap};
+use flux_runtime::{Device, DeviceBuffer, ElementKind, Rows, Span, Stream, Tensor2d, TensorMap};
 use std::time::Duration;
 
 /// A tensor of this launch, as the device sees it.
@@ -172,6 +172,7 @@ impl GpuInstance {
             Word::HostHeaps => heaps.host_table(self.rank).unwrap_or(0),
             Word::Sym(sym) => self.sym(sym).into(),
             Word::Definition(var) => self.definitions[var.index()] as u32 as u64,
+            Word::Firsts => self.firsts.as_ref().map_or(0, DeviceBuffer::address),
             Word::Table(id) => self.tables[id.index()].address(),
             Word::Scalar(index) => scalars.get(index as usize).map_or(0, |s| s.to_bits().into()),
             Word::Epoch => state(State::Epoch),
@@ -192,6 +193,7 @@ impl GpuInstance {
             Sym::M => self.launch.shape.m,
             Sym::N => self.launch.shape.n,
             Sym::K => self.launch.shape.k,
+            Sym::Shard => self.shard,
             Sym::World => self.launch.world,
             Sym::Rank => self.rank,
             Sym::Ctas => self.launch.ctas,

@@ -43,6 +43,9 @@ pub(crate) struct GpuInstance {
     shared_bytes: u32,
     pub(super) abi: Abi,
     pub(super) tables: Vec<DeviceBuffer>,
+    /// Rows of the longest shard, and the first row of every rank where shards have lengths of their own.
+    pub(super) shard: u32,
+    pub(super) firsts: Option<DeviceBuffer>,
     /// Values of the Program's variables: those of its definitions count.
     pub(super) definitions: Vec<i64>,
     /// Epoch, retired CTAs and abort: one word each, 256 bytes apart.
@@ -138,6 +141,8 @@ impl Gpu {
             shared_bytes: image.shared_bytes,
             abi,
             tables,
+            shard: program.longest_shard(launch.shape.m, launch.world),
+            firsts: firsts(device, program, launch)?,
             definitions: program.vars.handles().map(|var| view.constant(&var.into())).collect(),
             state: DeviceBuffer::alloc_zeroed(device, 3 * STATE_STRIDE)?,
             sharing,
@@ -189,6 +194,23 @@ impl Sharing {
         let parts = DeviceBuffer::alloc_zeroed(device, abi.parts_bytes(program, launch.ctas))?;
         Ok(Sharing { items, items_of_cta: width.into(), parts })
     }
+}
+
+/// The first row of every rank and the end, on a device, where shards have lengths of their own.
+fn firsts(
+    device: &Arc<Device>,
+    program: &Program,
+    launch: Launch,
+) -> Result<Option<DeviceBuffer>, Error> {
+    if !program.has_own_lengths() {
+        return Ok(None);
+    }
+    let Launch { shape, world, .. } = launch;
+    let first = |rank: u32| program.first_row(shape.m, world, rank.into()) as u32;
+    let rows: Vec<u32> = (0..=world).map(first).collect();
+    let buffer = DeviceBuffer::alloc(device, size_of_val(&rows[..]) as u64)?;
+    buffer.copy_from(0, &rows)?;
+    Ok(Some(buffer))
 }
 
 /// The tables of a rank, on its device.

@@ -226,6 +226,26 @@ impl<T: Element> Sharded<T> {
 /// }
 /// # fn main() {}
 /// ```
+///
+/// Ranks own `ceil(rows / world)` rows each. Where they own other numbers of them, each passes what it has
+/// and tells those of all ranks:
+///
+/// ```
+/// use flux::prelude::*;
+///
+/// // Sequences of 5, 0 and 9 tokens, 12 columns: 4 a rank.
+/// let rows = [5, 0, 9];
+/// let sums = World::host(3)?.run(|rank| {
+///     let own = rows[rank.index() as usize];
+///     let x = rank.tensor(own, 12, &vec![bf16::ONE; own * 12])?;
+///     let mut c = rank.zeros::<bf16>(14, 4)?;
+///     let kernel = flux::kernels::rows_to_columns::load(rank)?;
+///     kernel.launch_with_rows(&rows, &x, &mut c)?;
+///     Ok(c.to_vec()?.iter().map(|x| x.to_f32()).sum::<f32>())
+/// })?;
+/// assert_eq!(sums, [56.0; 3]);
+/// # Ok::<(), flux::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Exchanged<T> {
     never: Never,

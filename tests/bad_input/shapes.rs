@@ -102,3 +102,46 @@ fn extents_over_31_bits_of_all_ranks_together_are_refused() {
         kernel.launch(&a, &b, &mut rank.zeros(1 << 30, 0)?)
     });
 }
+
+/// Launches an exchange of zeros over ranks that own so many rows, as this rank says.
+fn exchange(rank: &Rank, [own, m]: [usize; 2], told: Option<&[usize]>) -> Result<(), Error> {
+    let kernel = rows_to_columns::load(rank)?;
+    let (x, mut c) = (rank.zeros(own, 4)?, rank.zeros(m, rank.own_rows(4))?);
+    match told {
+        Some(rows) => kernel.launch_with_rows(rows, &x, &mut c),
+        None => kernel.launch(&x, &mut c),
+    }
+}
+
+#[test]
+fn rows_that_ranks_own_are_those_of_their_tensors() {
+    let rows = [5, 0, 2];
+    let own = |rank: &Rank| rows[rank.index() as usize];
+    let world = host(3);
+    world.run(|rank| exchange(rank, [own(rank), 7], Some(&rows))).expect("they fit");
+    let says = "rank 0 of 3 owns 3 of 7 rows of `x`, found a tensor of 5: where ranks own other \
+                numbers of rows, tell all of them with `launch_with_rows`";
+    all_say(&world, says, |rank| exchange(rank, [own(rank), 7], None));
+    let says = "`x` has 0 rows on rank 1, `launch_with_rows` was told 2";
+    all_say(&world, says, |rank| exchange(rank, [own(rank), 7], Some(&[5, 2, 0])));
+    let says = "`launch_with_rows` was told ranks of [5, 0, 2] rows, 7 in all: `c` has 8";
+    all_say(&world, says, |rank| exchange(rank, [own(rank), 8], Some(&rows)));
+    let says =
+        "`launch_with_rows` of `rows_to_columns` was told the rows of 2 ranks, the world has 3";
+    all_say(&world, says, |rank| exchange(rank, [own(rank), 7], Some(&[5, 2])));
+    let most = u32::MAX as usize;
+    let says = "m = 4294967295 is over the limit of 2147483647";
+    all_say(&world, says, |rank| exchange(rank, [own(rank), 7], Some(&[most, 0, 2])));
+}
+
+#[test]
+fn ranks_that_are_told_other_rows_name_both() {
+    let found = errors(&host(2), |rank| {
+        let told = if rank.index() == 0 { [3, 4] } else { [4, 3] };
+        exchange(rank, [told[rank.index() as usize], 7], Some(&told))
+    });
+    let says = "rank 0 is about to launch `rows_to_columns` over ranks of [3, 4] rows, rank 1 to \
+                launch `rows_to_columns` over ranks of [4, 3] rows: ";
+    assert!(found[0].to_string().starts_with(says), "{}", found[0]);
+    assert!(matches!(found[1], Error::RanksDisagree { own_rank: 1, rank: 0, .. }));
+}

@@ -4,8 +4,10 @@
 use super::Kernel;
 use crate::context::{Int, Is};
 use crate::error::Error;
+use crate::nvvm::memory;
 use crate::plan::index;
-use flux_ir::program::{BinOp, Cond, Expr, VarId};
+use flux_ir::abi::Word;
+use flux_ir::program::{BinOp, Cond, Expr, Sym, VarId};
 
 impl<'c> Kernel<'c, '_> {
     pub(super) fn expr(&self, expr: &Expr) -> Result<Int<'c>, Error> {
@@ -20,6 +22,12 @@ impl<'c> Kernel<'c, '_> {
             },
             Expr::Sym(sym) => self.sym(*sym),
             Expr::Var(var) => cx.get(self.vars[index(*var)]),
+            Expr::First(rank) => {
+                let rank = cx.max(self.expr(rank)?, cx.int(0));
+                let rank = cx.widen(cx.min(rank, self.sym(Sym::World)));
+                let at = cx.add(self.word(Word::Firsts), cx.shl(rank, 2));
+                memory::ld_global_nc_u32(cx, at)
+            }
             Expr::Bin(op, a, b) => {
                 let literal = matches!(**b, Expr::Int(1..));
                 let (a, b) = (self.expr(a)?, self.expr(b)?);

@@ -292,7 +292,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             Sym::Epoch => self.epoch,
             Sym::Cta if self.program.split_k == 1 => special::ctaid(&self.cx),
             Sym::Cta => self.cx.udiv(special::ctaid(&self.cx), self.cx.uint(self.program.split_k)),
-            Sym::M | Sym::N | Sym::K | Sym::World | Sym::Rank | Sym::Ctas => {
+            Sym::M | Sym::N | Sym::K | Sym::Shard | Sym::World | Sym::Rank | Sym::Ctas => {
                 self.cx.truncate(self.word(Word::Sym(sym)))
             }
         }

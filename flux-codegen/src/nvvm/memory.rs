@@ -54,6 +54,11 @@ pub(crate) fn ld_global_nc_f32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Float<'c> {
         .into_float_value()
 }
 
+/// `ld.global.nc.u32`: a word nobody writes during the kernel.
+pub(crate) fn ld_global_nc_u32<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
+    int(cx, true, "ld.global.nc.u32 $0, [$1];", "=r,l", at)
+}
+
 /// `ld.global.nc.u64`: a word nobody writes during the kernel.
 pub(crate) fn ld_global_nc_u64<'c>(cx: &Cx<'c>, at: Int<'c>) -> Int<'c> {
     cx.asm(true, "ld.global.nc.u64 $0, [$1];", "=l,l", Some(cx.i64.into()), &[at.into()])

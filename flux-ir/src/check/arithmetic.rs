@@ -150,6 +150,12 @@ impl<'p> Arithmetic<'_, 'p> {
             Expr::Int(value) => return self.fits(expr, (*value, *value)),
             Expr::Var(var) => return self.vars[var.index()],
             Expr::Sym(sym) => return self.symbol(*sym),
+            Expr::First(rank) => {
+                // First rows grow with the rank.
+                let (shape, world) = (self.launch.shape, self.launch.world);
+                let (lo, hi) = self.eval(rank);
+                return [lo, hi].map(|rank| self.program.first_row(shape.m, world, rank)).into();
+            }
             Expr::Bin(op, a, b) => (op, self.eval(a), self.eval(b)),
         };
         let corners = |f: fn(i64, i64) -> i64| {
@@ -194,6 +200,7 @@ impl<'p> Arithmetic<'_, 'p> {
             Sym::M => exactly(shape.m),
             Sym::N => exactly(shape.n),
             Sym::K => exactly(shape.k),
+            Sym::Shard => exactly(self.program.longest_shard(shape.m, world)),
             Sym::World => exactly(world),
             Sym::Rank => exactly(self.rank),
             Sym::Epoch => (1, i64::from(EPOCH_LIMIT)),

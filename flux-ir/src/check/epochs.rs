@@ -141,6 +141,7 @@ impl Analysis<'_, '_> {
             Expr::Int(_) => false,
             Expr::Sym(sym) => *sym == Sym::Epoch,
             Expr::Var(var) => self.varying.contains(var),
+            Expr::First(rank) => self.varies(rank),
             Expr::Bin(_, a, b) => self.varies(a) || self.varies(b),
         }
     }
@@ -159,7 +160,7 @@ impl Analysis<'_, '_> {
                 (_, Some(factor)) => self.slope(a)?.checked_mul(factor),
                 (None, None) => None,
             },
-            Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) | Expr::Bin(..) => None,
+            Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) | Expr::First(_) | Expr::Bin(..) => None,
         }
     }
 
@@ -218,12 +219,13 @@ impl Analysis<'_, '_> {
 fn fixed(program: &Program, expr: &Expr) -> bool {
     match expr {
         Expr::Int(_) => true,
-        Expr::Sym(Sym::M | Sym::N | Sym::K | Sym::World | Sym::Ctas) => true,
+        Expr::Sym(Sym::M | Sym::N | Sym::K | Sym::Shard | Sym::World | Sym::Ctas) => true,
         Expr::Sym(Sym::Rank | Sym::Epoch | Sym::Cta) => false,
         Expr::Var(var) => {
             let definition = program.lets.iter().find(|(of, _)| of == var);
             definition.is_some_and(|(_, value)| fixed(program, value))
         }
+        Expr::First(rank) => fixed(program, rank),
         Expr::Bin(_, a, b) => fixed(program, a) && fixed(program, b),
     }
 }
@@ -243,7 +245,7 @@ fn turn(expr: &Expr, epoch: i64) -> Option<i64> {
                 BinOp::Div | BinOp::CeilDiv | BinOp::Min | BinOp::Max => None,
             }
         }
-        Expr::Sym(_) | Expr::Var(_) => None,
+        Expr::Sym(_) | Expr::Var(_) | Expr::First(_) => None,
     }
 }
 

@@ -40,6 +40,9 @@ pub(super) fn describe(launch: Launch) -> String {
 /// Checks `launch`. Needs a sound structure.
 pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &mut Findings) {
     let before = found.count;
+    if !lengths_fit(program, launch, found) {
+        return;
+    }
     let Some(plan) = admit(program, launch, step_limit, found) else { return };
     let mut views = Vec::with_capacity(launch.world as usize);
     for view in each_rank(launch, plan.steps, |rank| view(program, launch, rank)) {
@@ -61,6 +64,22 @@ pub(super) fn check(program: &Program, launch: Launch, step_limit: u64, found: &
             return;
         }
     }
+}
+
+/// Whether lengths of shards are those of a launch.
+fn lengths_fit(program: &Program, launch: Launch, found: &mut Findings) -> bool {
+    let rows: u64 = program.lengths.iter().map(|&rows| u64::from(rows)).sum();
+    let (ranks, m) = (program.lengths.len(), launch.shape.m);
+    let fit = ranks == 0 || ranks == launch.world as usize && rows == u64::from(m);
+    if !fit {
+        found.once(Rule::Bounds, program, || {
+            let message = format!("lengths of {ranks} shards, {rows} rows in all");
+            Diagnostic::new(Rule::Bounds, Span::UNKNOWN, message)
+                .note(Span::UNKNOWN, describe(launch))
+                .help("give each rank a length; they add up to m")
+        });
+    }
+    fit
 }
 
 /// Whether a run with the reads of some launches decides.

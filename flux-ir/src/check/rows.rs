@@ -112,6 +112,7 @@ impl<'p> Rows<'_, 'p> {
     fn uses(&mut self, stmt: &'p Stmt, expr: &Expr) -> Option<usize> {
         match expr {
             Expr::Int(_) | Expr::Sym(_) => None,
+            Expr::First(rank) => self.uses(stmt, rank),
             Expr::Bin(_, a, b) => {
                 let (a, b) = (self.uses(stmt, a), self.uses(stmt, b));
                 a.or(b)

@@ -476,6 +476,10 @@ impl<'p> Checker<'p> {
 
     fn expr(&mut self, expr: &Expr) {
         match expr {
+            Expr::Sym(Sym::Shard) if !self.program.has_own_lengths() => {
+                let message = "`shard` in a Program whose shards have no lengths of their own";
+                self.error(Rule::Bounds, message);
+            }
             Expr::Int(_) | Expr::Sym(_) => {}
             Expr::Var(var) => {
                 if self.bound.get(var.index()).copied() == Some(false) {
@@ -484,6 +488,13 @@ impl<'p> Checker<'p> {
                 } else if self.bound.get(var.index()).is_none() {
                     self.error(Rule::Bounds, "an undeclared variable is used");
                 }
+            }
+            Expr::First(rank) => {
+                if !self.program.has_own_lengths() {
+                    let message = "`first` in a Program whose shards have no lengths of their own";
+                    self.error(Rule::Bounds, message);
+                }
+                self.expr(rank);
             }
             Expr::Bin(_, a, b) => {
                 self.expr(a);
@@ -498,6 +509,7 @@ impl<'p> Checker<'p> {
             match expr {
                 Expr::Sym(sym @ (Sym::Epoch | Sym::Cta)) => Some(*sym),
                 Expr::Sym(_) | Expr::Int(_) | Expr::Var(_) => None,
+                Expr::First(rank) => varies(rank),
                 Expr::Bin(_, a, b) => varies(a).or_else(|| varies(b)),
             }
         }

@@ -44,6 +44,7 @@ pub(super) fn period(program: &Program) -> u32 {
 fn modulus(expr: &Expr) -> i64 {
     match expr {
         Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) => 1,
+        Expr::First(rank) => modulus(rank),
         Expr::Bin(op, a, b) => {
             let inner = modulus(a).max(modulus(b));
             match **b {
@@ -98,6 +99,13 @@ impl<'p> Kinds<'p> {
             Expr::Sym(Sym::Epoch) => return Kind::Linear,
             Expr::Sym(_) => return Kind::Free,
             Expr::Var(var) => return self.vars[var.index()],
+            Expr::First(rank) => {
+                return match self.kind(rank) {
+                    Kind::Free => Kind::Free,
+                    Kind::Periodic => Kind::Periodic,
+                    Kind::Linear | Kind::Other => Kind::Other,
+                };
+            }
             Expr::Bin(op, a, b) => (op, a, b),
         };
         let (left, right) = (self.kind(a), self.kind(b));

@@ -9,6 +9,7 @@ use crate::program::{
     At, BinOp, BufferId, Completion, Cond, Expr, Op, Place, Program, Range, Scope, SignalId, Stmt,
     Sym, TableId, Transposed, Update, ValueId, VarId,
 };
+use std::sync::Arc;
 
 /// An expression of the CTA, the launch's number and variables.
 #[derive(Debug, Clone)]
@@ -19,6 +20,8 @@ pub(super) enum Folded {
     Cta,
     /// A variable and a number: most of what a tile takes.
     With(BinOp, usize, i64),
+    /// The first rows of all ranks, and whose.
+    First(Arc<[i64]>, Box<Folded>),
     Bin(BinOp, Box<[Folded; 2]>),
 }
 
@@ -38,6 +41,7 @@ impl Folded {
             Folded::Epoch => inputs.epoch.into(),
             Folded::Cta => inputs.cta.into(),
             Folded::With(op, var, value) => apply(*op, inputs.vars[*var], *value),
+            Folded::First(rows, rank) => first(rows, rank.eval(inputs)),
             Folded::Bin(op, operands) => {
                 let [a, b] = &**operands;
                 apply(*op, a.operand(inputs), b.operand(inputs))
@@ -49,6 +53,7 @@ impl Folded {
     pub(super) fn mentions(&self, wanted: usize) -> bool {
         match self {
             Folded::Var(var) | Folded::With(_, var, _) => *var == wanted,
+            Folded::First(_, rank) => rank.mentions(wanted),
             Folded::Int(_) | Folded::Epoch | Folded::Cta => false,
             Folded::Bin(_, operands) => operands.iter().any(|operand| operand.mentions(wanted)),
         }
@@ -61,9 +66,15 @@ impl Folded {
             Folded::Int(value) => *value,
             Folded::Var(var) => inputs.vars[*var],
             Folded::With(op, var, value) => apply(*op, inputs.vars[*var], *value),
-            Folded::Epoch | Folded::Cta | Folded::Bin(..) => self.eval(inputs),
+            Folded::Epoch | Folded::Cta | Folded::First(..) | Folded::Bin(..) => self.eval(inputs),
         }
     }
+}
+
+/// The first row of a rank, of those of all ranks and the end.
+fn first(rows: &[i64], rank: i64) -> i64 {
+    let last = rows.len() as i64 - 1;
+    rows.get(rank.clamp(0, last.max(0)) as usize).copied().unwrap_or(0)
 }
 
 /// Index arithmetic: total, and saturating in 64 bits.
@@ -190,6 +201,8 @@ pub(super) struct Folder<'p> {
     rank: u32,
     /// Values of the Program's definitions, by variable.
     definitions: Vec<Option<i64>>,
+    /// The first row of every rank, and the end.
+    firsts: Arc<[i64]>,
     /// Statements numbered so far.
     numbered: u32,
 }
@@ -198,7 +211,10 @@ impl<'p> Folder<'p> {
     /// Evaluates the Program's definitions.
     pub(super) fn new(program: &'p Program, launch: Launch, rank: u32) -> Self {
         let definitions = vec![None; program.vars.len()];
-        let mut folder = Folder { program, launch, rank, definitions, numbered: 0 };
+        let Launch { shape, world, .. } = launch;
+        let firsts = (0..=world).map(|rank| program.first_row(shape.m, world, rank.into()));
+        let firsts = firsts.collect();
+        let mut folder = Folder { program, launch, rank, definitions, firsts, numbered: 0 };
         for (var, value) in &program.lets {
             folder.definitions[var.index()] = Some(folder.constant(value));
         }
@@ -221,7 +237,7 @@ impl<'p> Folder<'p> {
         match self.expr(expr) {
             Folded::Int(value) => value,
             // Declarations depend on nothing else; a Program that breaks this is refused.
-            Folded::Var(_) | Folded::Epoch | Folded::Cta | Folded::With(..) | Folded::Bin(..) => 0,
+            _ => 0,
         }
     }
 
@@ -237,11 +253,18 @@ impl<'p> Folder<'p> {
                 Sym::M => int(self.launch.shape.m),
                 Sym::N => int(self.launch.shape.n),
                 Sym::K => int(self.launch.shape.k),
+                Sym::Shard => {
+                    int(self.program.longest_shard(self.launch.shape.m, self.launch.world))
+                }
                 Sym::World => int(self.launch.world),
                 Sym::Rank => int(self.rank),
                 Sym::Ctas => int(self.launch.ctas),
                 Sym::Epoch => Folded::Epoch,
                 Sym::Cta => Folded::Cta,
+            },
+            Expr::First(rank) => match self.expr(rank) {
+                Folded::Int(rank) => Folded::Int(first(&self.firsts, rank)),
+                rank => Folded::First(self.firsts.clone(), Box::new(rank)),
             },
             Expr::Bin(op, a, b) => match (self.expr(a), self.expr(b)) {
                 (Folded::Int(a), Folded::Int(b)) => Folded::Int(apply(*op, a, b)),

@@ -135,7 +135,7 @@ fn arrive(
         kind: BufferKind::Symmetric,
         planes: vec![2i64.into()],
         rows: tensors.shard.into(),
-        first_row: Expr::from(Sym::Rank) * tensors.shard,
+        first_row: tensors.first_of(Sym::Rank),
         cols: extent(dims.cols),
         first_col: 0i64.into(),
         ..declared
@@ -152,12 +152,6 @@ fn arrive(
     incoming
 }
 
-/// Rows that a rank owns.
-fn rows_of(tensors: &Tensors, rank: VarId) -> Expr {
-    let left = Expr::from(Sym::M) - Expr::from(rank) * tensors.shard;
-    Expr::from(tensors.shard).min(left).max(0i64)
-}
-
 /// To each rank in turn, this one first and then the one before: its rows of this rank's columns,
 /// chunk by chunk. So they arrive from the own rank first, and then from the next one.
 fn send(
@@ -170,7 +164,7 @@ fn send(
     let span = wait_span(b, incoming.param);
     let [hop, target, rows, chunk, from] =
         ["h", "dst", "rows", "c", "from"].map(|name| b.var(name));
-    let first = || Expr::from(target) * tensors.shard;
+    let first = || tensors.first_of(target);
     let value = (Expr::from(Sym::Rank) + Sym::World - hop) % Sym::World;
     let to = (Expr::from(from) + chunks.rows).min(first() + rows);
     let copy = incoming.copy(tensors, target, Range::new(from, to), incoming.own_columns());
@@ -189,7 +183,7 @@ fn send(
     let body = [
         Op::Let { var: target, value },
         wait_free(free, Range::one(target)),
-        Op::Let { var: rows, value: rows_of(tensors, target) },
+        Op::Let { var: rows, value: tensors.rows_of(target) },
         each,
     ];
     let ranks = Op::For {
@@ -223,7 +217,7 @@ fn push(
         let [within, row, rows] = ["i", "r", "rows"].map(|name| b.var(name));
         let [from, to, left, right] = ["from", "to", "k0", "k1"].map(|name| b.var(name));
         let of_rank = || Expr::from(chunks.count) * pieces.count;
-        let first = || Expr::from(target) * tensors.shard;
+        let first = || tensors.first_of(target);
         let end = (Expr::from(row) + pieces.rows).min((Expr::from(chunk) + 1i64) * chunks.rows);
         let column = || Expr::from(within) % pieces.across * pieces.cols;
         let mine = || Expr::from(Sym::Rank) * input.columns.part;
@@ -236,7 +230,7 @@ fn push(
                 row,
                 Expr::from(chunk) * chunks.rows + Expr::from(within) / pieces.across * pieces.rows,
             ),
-            (rows, rows_of(tensors, target)),
+            (rows, tensors.rows_of(target)),
             (from, first() + Expr::from(row).min(rows)),
             (to, first() + end.min(rows)),
             (left, mine() + column().min(input.columns.own)),
@@ -295,7 +289,7 @@ impl Exchanges {
     /// The chunks of the own rows that hold `first` and `last` of the whole tensor.
     pub(super) fn chunks_of(&self, tensors: &Tensors, rows: [&Expr; 2]) -> Option<[Expr; 2]> {
         let chunks = self.chunks?;
-        let begin = || Expr::from(Sym::Rank) * tensors.shard;
+        let begin = || tensors.first_of(Sym::Rank);
         Some(rows.map(|row| (row.clone() - begin()).max(0i64) / chunks.rows))
     }
 
@@ -490,7 +484,7 @@ impl Outgoing {
         let of_row = || Expr::from(self.across) * self.pieces;
         let of_source = || Expr::from(self.rows) * of_row();
         let mine = || Expr::from(Sym::Rank) * self.columns.part;
-        let first = || Expr::from(source) * tensors.shard;
+        let first = || tensors.first_of(source);
         let hop = Expr::from(piece) / of_source();
         let height = PIECE_ROWS.min(tile.m);
         let part = Expr::from(within) % self.pieces;
@@ -502,7 +496,7 @@ impl Outgoing {
             (m, Expr::from(within) / of_row()),
             (n, mine() / tile.n + Expr::from(within) % of_row() / self.pieces),
             (row, Expr::from(m) * tile.m + part * height),
-            (rows, rows_of(tensors, source)),
+            (rows, tensors.rows_of(source)),
             (from, first() + Expr::from(row).min(rows)),
             (to, first() + end.min(rows)),
             (left, column().max(mine())),

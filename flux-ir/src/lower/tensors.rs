@@ -15,6 +15,8 @@ pub(super) struct Tensors {
     pub(super) shard: VarId,
     /// `own`: rows this rank owns.
     pub(super) own: VarId,
+    /// Whether shards may have lengths of their own: tiles are of the rows that a rank owns.
+    uneven: bool,
     /// How columns are cut, by dimension.
     columns: Vec<(Dim, Columns)>,
 }
@@ -41,6 +43,26 @@ impl Tensors {
         found.expect("dimensions of exchanged tensors are cut when they are declared").1
     }
 
+    /// The first row that a rank owns.
+    pub(super) fn first_of(&self, rank: impl Into<Expr>) -> Expr {
+        let rank = rank.into();
+        if self.uneven { rank.first() } else { rank * self.shard }
+    }
+
+    /// Rows that a rank owns.
+    pub(super) fn rows_of(&self, rank: impl Into<Expr>) -> Expr {
+        rows_of(self.shard, self.uneven, rank.into())
+    }
+
+    /// Rows of this rank's part, and the row of the whole tensor that it begins with.
+    fn rows(&self, distribution: Distribution, dims: Dims) -> (Expr, Expr) {
+        if distribution.is_sharded() {
+            (self.own.into(), self.first_of(Sym::Rank))
+        } else {
+            (extent(dims.rows), 0i64.into())
+        }
+    }
+
     /// The index of a scalar parameter. Usage inference has shown that it is one.
     pub(super) fn scalar(&self, param: ParamId) -> u32 {
         self.scalars[param.index()].expect("usage inference admits scalars only")
@@ -48,18 +70,19 @@ impl Tensors {
 }
 
 pub(super) fn declare(b: &mut Builder<'_>) -> Tensors {
-    let shard = b.define("S", Expr::from(Sym::M).ceil_div(Sym::World));
-    let left = Expr::from(Sym::M) - Expr::from(Sym::Rank) * shard;
-    let own = b.define("own", Expr::from(shard).min(left).max(0i64));
-    let columns = Vec::new();
-    let mut tensors = Tensors { buffers: Vec::new(), scalars: Vec::new(), shard, own, columns };
+    let uneven = b.usage.own_rows();
+    let longest = if uneven { Sym::Shard.into() } else { Expr::from(Sym::M).ceil_div(Sym::World) };
+    let shard = b.define("S", longest);
+    let own = b.define("own", rows_of(shard, uneven, Sym::Rank.into()));
+    let (buffers, scalars, columns) = (Vec::new(), Vec::new(), Vec::new());
+    let mut tensors = Tensors { buffers, scalars, shard, own, uneven, columns };
     let kernel = b.kernel;
     for (id, param) in kernel.params.iter() {
         let (mut buffer, mut scalar) = (None, None);
         match param.ty {
             ParamType::Tensor { distribution, element, written } => {
                 let dims = b.usage.dims(id).expect("usage inference gives every tensor dimensions");
-                let (mut rows, mut first_row) = rows(distribution, dims, shard, own);
+                let (mut rows, mut first_row) = tensors.rows(distribution, dims);
                 let (mut cols, mut first_col) = (extent(dims.cols), Expr::from(0i64));
                 if distribution == Distribution::Exchanged {
                     let columns = cut(b, &mut tensors, dims.cols);
@@ -119,11 +142,12 @@ pub(super) fn extent(dim: Dim) -> Expr {
     }
 }
 
-/// Rows of this rank's part, and the row of the whole tensor that it begins with.
-fn rows(distribution: Distribution, dims: Dims, shard: VarId, own: VarId) -> (Expr, Expr) {
-    if distribution.is_sharded() {
-        (own.into(), Expr::from(Sym::Rank) * shard)
-    } else {
-        (extent(dims.rows), 0i64.into())
+/// Rows that a rank owns, of shards of `shard` rows at most.
+fn rows_of(shard: VarId, uneven: bool, rank: Expr) -> Expr {
+    if uneven {
+        // Never less than none: said for intervals, in which two first rows are unrelated.
+        return ((rank.clone() + 1i64).first() - rank.first()).max(0i64);
     }
+    let left = Expr::from(Sym::M) - rank * shard;
+    Expr::from(shard).min(left).max(0i64)
 }

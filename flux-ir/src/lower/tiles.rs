@@ -63,7 +63,7 @@ pub(super) fn order(
     scatter: Option<&Scatter>,
 ) -> Tiles {
     let tile = b.schedule.tile;
-    let own = b.usage.own_rows().then(|| Expr::from(Sym::Rank) * tensors.shard);
+    let own = b.usage.own_rows().then(|| tensors.first_of(Sym::Rank));
     let tiled = match &own {
         Some(first) => Range::new(first.clone(), first.clone() + tensors.own),
         None => Range::new(0i64, Sym::M),

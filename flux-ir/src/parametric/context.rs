@@ -276,6 +276,7 @@ fn convert(
             Some(value) => value.clone()?,
             None => return Err(format!("{} has no value here", name(end.program, *var))),
         },
+        Expr::First(_) => return Err("shards have lengths of their own".into()),
         Expr::Bin(op, a, b) => {
             let a = convert(prover, shared, end, scope, a)?;
             let b = convert(prover, shared, end, scope, b)?;

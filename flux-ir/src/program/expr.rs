@@ -11,6 +11,9 @@ pub enum Sym {
     N,
     /// Length of the reduction.
     K,
+    /// Rows of the longest shard: `ceil(M / world)`, where shards have no lengths of their own
+    /// ([`Program::lengths`](super::Program::lengths)).
+    Shard,
     /// The number of ranks.
     World,
     /// This rank.
@@ -25,8 +28,17 @@ pub enum Sym {
 
 impl Sym {
     /// Every symbol.
-    pub const ALL: [Sym; 8] =
-        [Sym::M, Sym::N, Sym::K, Sym::World, Sym::Rank, Sym::Epoch, Sym::Cta, Sym::Ctas];
+    pub const ALL: [Sym; 9] = [
+        Sym::M,
+        Sym::N,
+        Sym::K,
+        Sym::Shard,
+        Sym::World,
+        Sym::Rank,
+        Sym::Epoch,
+        Sym::Cta,
+        Sym::Ctas,
+    ];
 
     /// The name in the text form.
     pub const fn name(self) -> &'static str {
@@ -34,6 +46,7 @@ impl Sym {
             Sym::M => "M",
             Sym::N => "N",
             Sym::K => "K",
+            Sym::Shard => "shard",
             Sym::World => "world",
             Sym::Rank => "rank",
             Sym::Epoch => "epoch",
@@ -74,6 +87,8 @@ pub enum Expr {
     Sym(Sym),
     /// A variable.
     Var(VarId),
+    /// The first row that a rank owns; M for the number of ranks and beyond it.
+    First(Box<Expr>),
     /// A binary operation.
     Bin(BinOp, Box<Expr>, Box<Expr>),
 }
@@ -81,6 +96,12 @@ pub enum Expr {
 impl Expr {
     fn bin(op: BinOp, a: impl Into<Expr>, b: impl Into<Expr>) -> Expr {
         Expr::Bin(op, Box::new(a.into()), Box::new(b.into()))
+    }
+
+    /// The first row that rank `self` owns.
+    #[must_use]
+    pub fn first(self) -> Expr {
+        Expr::First(Box::new(self))
     }
 
     /// `ceil(self / divisor)`.
@@ -94,6 +115,7 @@ impl Expr {
         match self {
             Expr::Sym(found) if *found == sym => by.clone(),
             Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) => self.clone(),
+            Expr::First(rank) => rank.substitute(sym, by).first(),
             Expr::Bin(op, a, b) => {
                 Expr::Bin(*op, Box::new(a.substitute(sym, by)), Box::new(b.substitute(sym, by)))
             }
@@ -106,6 +128,7 @@ impl Expr {
         match self {
             Expr::Var(var) => by(*var),
             Expr::Int(_) | Expr::Sym(_) => self.clone(),
+            Expr::First(rank) => rank.replace(by).first(),
             Expr::Bin(op, a, b) => Expr::Bin(*op, Box::new(a.replace(by)), Box::new(b.replace(by))),
         }
     }
@@ -115,6 +138,7 @@ impl Expr {
         match self {
             Expr::Var(found) => *found == var,
             Expr::Int(_) | Expr::Sym(_) => false,
+            Expr::First(rank) => rank.mentions(var),
             Expr::Bin(_, a, b) => a.mentions(var) || b.mentions(var),
         }
     }

@@ -284,6 +284,8 @@ pub struct Program {
     pub vars: Arena<VarId, Var>,
     /// Definitions that hold everywhere, in order of use.
     pub lets: Vec<(VarId, Expr)>,
+    /// Rows that each rank owns, where a launch has lengths of its own; empty where shards are even.
+    pub lengths: Vec<u32>,
     /// Host-made tables.
     pub tables: Arena<TableId, Table>,
     /// The epilogue's dataflow; operands precede their users.
@@ -316,6 +318,7 @@ impl Program {
             signals: Arena::new(),
             vars: Arena::new(),
             lets: Vec::new(),
+            lengths: Vec::new(),
             tables: Arena::new(),
             values: Arena::new(),
             agents: Arena::new(),
@@ -325,6 +328,26 @@ impl Program {
     /// Every statement of every agent.
     pub fn statements(&self) -> impl Iterator<Item = &Stmt> {
         self.agents.values().flat_map(Agent::statements)
+    }
+
+    /// The first row of the `m` that `rank` of `world` owns; `m` for the number of ranks and beyond it.
+    pub fn first_row(&self, m: u32, world: u32, rank: i64) -> i64 {
+        let rank = rank.clamp(0, world.into());
+        match self.lengths.as_slice() {
+            [] => (rank * i64::from(m.div_ceil(world.max(1)))).min(m.into()),
+            lengths => lengths.iter().take(rank as usize).map(|&rows| i64::from(rows)).sum(),
+        }
+    }
+
+    /// Whether shards may have lengths of their own: a definition is [`Sym::Shard`], and statements may
+    /// name [`Expr::First`].
+    pub fn has_own_lengths(&self) -> bool {
+        self.lets.iter().any(|(_, value)| *value == Sym::Shard.into())
+    }
+
+    /// Rows of the longest shard of the `m`.
+    pub fn longest_shard(&self, m: u32, world: u32) -> u32 {
+        self.lengths.iter().max().copied().unwrap_or_else(|| m.div_ceil(world.max(1)))
     }
 
     /// The number of accumulators a tile has.

@@ -176,6 +176,7 @@ impl Changes {
                 }
             }
             Expr::Sym(_) | Expr::Var(_) => self.leaf(expr),
+            Expr::First(rank) => self.expr(rank),
             Expr::Bin(op, a, b) => {
                 const OPS: [BinOp; 8] = [
                     BinOp::Add,

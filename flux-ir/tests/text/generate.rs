@@ -134,8 +134,11 @@ fn expr() -> impl Strategy<Value = Expr> {
         BinOp::Max,
     ];
     leaf.prop_recursive(4, 12, 2, move |inner| {
-        (select(ops.to_vec()), inner.clone(), inner)
-            .prop_map(|(op, a, b)| Expr::Bin(op, Box::new(a), Box::new(b)))
+        let pair = (select(ops.to_vec()), inner.clone(), inner.clone());
+        prop_oneof![
+            4 => pair.prop_map(|(op, a, b)| Expr::Bin(op, Box::new(a), Box::new(b))),
+            1 => inner.prop_map(Expr::first),
+        ]
     })
 }
 
@@ -297,7 +300,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
         any::<[u32; 4]>(),
         (select(&Consumers::ALL[..]), 1..4_u32, select(&Balance::ALL[..]), select(&Cache::ALL[..])),
         names(),
-        vec((handle(), expr()), 0..4),
+        (vec((handle(), expr()), 0..4), vec(any::<u32>(), 0..4)),
     );
     let values = vec((value_op(), span()), 0..6)
         .prop_map(|ops| ops.into_iter().map(|(op, span)| ValueEntry { op, span }).collect());
@@ -310,7 +313,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
         vec(agent, 0..3).prop_map(|agents| agents.into_iter().collect()),
     );
     (head, sections).prop_map(|(head, sections)| {
-        let (name, target, [m, n, k, stages], choices, scalars, lets) = head;
+        let (name, target, [m, n, k, stages], choices, scalars, (lets, lengths)) = head;
         let (consumers, split_k, balance, cache) = choices;
         let (buffers, signals, vars, tables, values, agents) = sections;
         Program {
@@ -327,6 +330,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
             signals,
             vars,
             lets,
+            lengths,
             tables,
             values,
             agents,

@@ -95,6 +95,7 @@ fn note_vars(expr: &Expr, into: &mut HashSet<VarId>) {
         Expr::Var(var) => {
             into.insert(*var);
         }
+        Expr::First(rank) => note_vars(rank, into),
         Expr::Bin(_, a, b) => {
             note_vars(a, into);
             note_vars(b, into);

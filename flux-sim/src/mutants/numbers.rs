@@ -118,6 +118,12 @@ fn terms(
                 }
             }
         }
+        Expr::First(rank) => {
+            let kind = of_epoch(kind, expr);
+            add(kind, "the rank alone".into(), (**rank).clone());
+            let inside = |term: Expr| within(term.first());
+            terms(kind, &format!("{path}first of "), rank, &inside, all);
+        }
         Expr::Bin(op, a, b) => {
             let kind = of_epoch(kind, expr);
             add(kind, "left operand only".into(), (**a).clone());
@@ -134,6 +140,7 @@ fn has_epoch(expr: &Expr) -> bool {
     match expr {
         Expr::Sym(sym) => *sym == Sym::Epoch,
         Expr::Int(_) | Expr::Var(_) => false,
+        Expr::First(rank) => has_epoch(rank),
         Expr::Bin(_, a, b) => has_epoch(a) || has_epoch(b),
     }
 }

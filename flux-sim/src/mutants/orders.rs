@@ -52,6 +52,7 @@ fn shifted(expr: &Expr, var: VarId, by: i64) -> Expr {
     match expr {
         Expr::Var(found) if *found == var && by != 0 => Expr::Var(var) + by,
         Expr::Int(_) | Expr::Sym(_) | Expr::Var(_) => expr.clone(),
+        Expr::First(rank) => shifted(rank, var, by).first(),
         Expr::Bin(op, a, b) => {
             Expr::Bin(*op, Box::new(shifted(a, var, by)), Box::new(shifted(b, var, by)))
         }

@@ -181,6 +181,7 @@ fn mentions_cta(program: &Program) -> bool {
         match expr {
             Expr::Sym(sym) => *sym == Sym::Cta,
             Expr::Int(_) | Expr::Var(_) => false,
+            Expr::First(rank) => within(rank),
             Expr::Bin(_, a, b) => within(a) || within(b),
         }
     }

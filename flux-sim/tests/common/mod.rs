@@ -200,6 +200,11 @@ pub struct Tensors {
     pub scalars: Vec<f32>,
 }
 
+fn verified(kernel: &Kernel, schedule: &Schedule) -> Verified {
+    let program = flux_ir::lower::lower(kernel, schedule).unwrap_or_else(|e| panic!("{e}"));
+    verify(program).unwrap_or_else(|e| panic!("{e}"))
+}
+
 /// A kernel lowered for a launch, with its workspace.
 pub struct Case {
     pub verified: Verified,
@@ -209,9 +214,24 @@ pub struct Case {
 
 impl Case {
     pub fn new(kernel: &Kernel, schedule: &Schedule, shape: Shape, world: u32, ctas: u32) -> Self {
-        let program = flux_ir::lower::lower(kernel, schedule).unwrap_or_else(|e| panic!("{e}"));
-        let verified = verify(program).unwrap_or_else(|e| panic!("{e}"));
-        let launch = Launch { shape, world, ctas };
+        Case::made(verified(kernel, schedule), Launch { shape, world, ctas })
+    }
+
+    /// Of ranks that own so many rows each.
+    pub fn of_lengths(
+        kernel: &Kernel,
+        schedule: &Schedule,
+        shape: Shape,
+        lengths: &[u32],
+        ctas: u32,
+    ) -> Self {
+        let verified = verified(kernel, schedule).with_lengths(lengths);
+        let world = lengths.len() as u32;
+        Case::made(verified.unwrap_or_else(|e| panic!("{e}")), Launch { shape, world, ctas })
+    }
+
+    fn made(verified: Verified, launch: Launch) -> Self {
+        let Launch { shape, world, .. } = launch;
         verified.check_launch(launch).unwrap_or_else(|e| panic!("{shape} over {world}: {e}"));
         let workspace = Workspace::new(&verified, launch).expect("a workspace");
         Case { verified, launch, workspace }

@@ -1,8 +1,8 @@
 program @columns_to_rows for sm_90a {
   tile (128, 64, 64) stages 2 consumers cooperative
   vars %S, %own, %NS, %own_n, %CR, %CH, %h, %dst, %rows, %c, %from, %MT, %NT, %T, %tm, %tn, %t, %m, %n, %first, %last, %m0, %m1, %n0, %n1, %src, %p
-  let %S = ceil(M / world)
-  let %own = max(min(%S, M - rank * %S), 0)
+  let %S = shard
+  let %own = max(first(rank + 1) - first(rank), 0)
   let %NS = ceil(N / world)
   let %own_n = max(min(%NS, N - rank * %NS), 0)
   let %CR = max(%S, 1)
@@ -11,20 +11,20 @@ program @columns_to_rows for sm_90a {
   let %NT = ceil(N / 64)
   let %T = %MT * %NT
   buffer %x : bf16[M, %own_n] in first_col rank * %NS
-  buffer %c : bf16[%own, N] out first_row rank * %S
-  buffer %x_all : bf16[2][%S, N] symmetric first_row rank * %S
+  buffer %c : bf16[%own, N] out first_row first(rank)
+  buffer %x_all : bf16[2][%S, N] symmetric first_row first(rank)
   signal %free_host[world] host
   signal %x_arrived[world * %CH] device
-  table %tiles[%T] order grouped(16) of rank * %S..rank * %S + %own (%tm, %tn) -> (max(rank * %S + %tm * 128 - rank * %S, 0) / %CR, max(min(rank * %S + %tm * 128 + 128, rank * %S + %own) - 1 - rank * %S, 0) / %CR + 1)
+  table %tiles[%T] order grouped(16) of first(rank)..first(rank) + %own (%tm, %tn) -> (max(first(rank) + %tm * 128 - first(rank), 0) / %CR, max(min(first(rank) + %tm * 128 + 128, first(rank) + %own) - 1 - first(rank), 0) / %CR + 1)
   %e0 = loaded 0
   agent push_x on copy_engine {
     for %h in 0..world {
       let %dst = (rank + world - %h) % world
       wait %free_host[%dst] >= epoch - 2 scope sys
-      let %rows = max(min(%S, M - %dst * %S), 0)
+      let %rows = max(first(%dst + 1) - first(%dst), 0)
       for %c in 0..ceil(%rows / %CR) {
-        let %from = %dst * %S + %c * %CR
-        copy peer(%dst).%x_all{epoch % 2}[%from..min(%from + %CR, %dst * %S + %rows), rank * %NS..rank * %NS + %own_n] <- %x[%from..min(%from + %CR, %dst * %S + %rows), rank * %NS..rank * %NS + %own_n]
+        let %from = first(%dst) + %c * %CR
+        copy peer(%dst).%x_all{epoch % 2}[%from..min(%from + %CR, first(%dst) + %rows), rank * %NS..rank * %NS + %own_n] <- %x[%from..min(%from + %CR, first(%dst) + %rows), rank * %NS..rank * %NS + %own_n]
         signal peer(%dst).%x_arrived[rank * %CH + %c] = epoch scope sys after performed
       }
     }
@@ -32,8 +32,8 @@ program @columns_to_rows for sm_90a {
   agent tiles on ctas {
     for %t in cta..%T step ctas {
       row (%m, %n, %first, %last) = %tiles[%t]
-      let %m0 = rank * %S + %m * 128
-      let %m1 = min(%m0 + 128, rank * %S + %own)
+      let %m0 = first(rank) + %m * 128
+      let %m1 = min(%m0 + 128, first(rank) + %own)
       let %n0 = %n * 64
       let %n1 = min(%n0 + 64, N)
       for %src in %n0 / %NS..(max(%n1, 1) - 1) / %NS + 1 {

@@ -1,7 +1,7 @@
 program @gemm_a2a for sm_90a {
   tile (128, 256, 64) stages 4 consumers cooperative
-  let %S = ceil(M / world)
-  let %own = max(min(%S, M - rank * %S), 0)
+  let %S = shard
+  let %own = max(first(rank + 1) - first(rank), 0)
   let %NS = ceil(N / world)
   let %own_n = max(min(%NS, N - rank * %NS), 0)
   let %TR = ceil(%S / 128)
@@ -11,21 +11,21 @@ program @gemm_a2a for sm_90a {
   let %MT = ceil(%own / 128)
   let %NT = ceil(N / 256)
   let %T = %MT * %NT
-  buffer %a : bf16[%own, K] in first_row rank * %S
+  buffer %a : bf16[%own, K] in first_row first(rank)
   buffer %b : bf16[N, K] in
   buffer %c : bf16[M, %own_n] out first_col rank * %NS
   buffer %c_inbox : bf16[2][M, %NS] symmetric first_col rank * %NS
   signal %c_landed[world * %TS] device
   signal %c_copied[1] device
   signal %free[world] device
-  table %tiles[%T] order next_columns_first of rank * %S..rank * %S + %own (%tm, %tn) -> (0, 0)
+  table %tiles[%T] order next_columns_first of first(rank)..first(rank) + %own (%tm, %tn) -> (0, 0)
   %e0 = acc 0
   agent gemm on ctas {
     wait %free[0..world] >= epoch - 2 scope sys
     for %t in cta..%T step ctas {
       row (%m, %n, %first, %last) = %tiles[%t]
-      let %m0 = rank * %S + %m * 128
-      let %m1 = min(%m0 + 128, rank * %S + %own)
+      let %m0 = first(rank) + %m * 128
+      let %m1 = min(%m0 + 128, first(rank) + %own)
       let %n0 = %n * 256
       let %n1 = min(%n0 + 256, N)
       mainloop %a[%m0..%m1, 0..K] * %b[%n0..%n1, 0..K]^T
@@ -54,9 +54,9 @@ program @gemm_a2a for sm_90a {
       let %m2 = %i / (%TC * 4)
       let %n2 = rank * %NS / 256 + %i % (%TC * 4) / 4
       let %r = %m2 * 128 + %i % 4 * 32
-      let %rows = max(min(%S, M - %src * %S), 0)
-      let %from = %src * %S + min(%r, %rows)
-      let %to = %src * %S + min(min(%r + 32, (%m2 + 1) * 128), %rows)
+      let %rows = max(first(%src + 1) - first(%src), 0)
+      let %from = first(%src) + min(%r, %rows)
+      let %to = first(%src) + min(min(%r + 32, (%m2 + 1) * 128), %rows)
       let %left = max(%n2 * 256, rank * %NS)
       let %right = min(%n2 * 256 + 256, rank * %NS + %own_n)
       if %from < %to {

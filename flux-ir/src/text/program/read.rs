@@ -92,6 +92,8 @@ impl Reader {
         if self.cursor.take_word("let") {
             let definition = self.definition()?;
             self.program.lets.push(definition);
+        } else if self.cursor.take_word("lengths") {
+            self.program.lengths = self.cursor.list(Cursor::u32)?;
         } else if self.cursor.take_word("buffer") {
             self.buffer_decl()?;
         } else if self.cursor.take_word("scalar") {
@@ -113,7 +115,8 @@ impl Reader {
         } else if matches!(self.cursor.peek(), Token::Name(_)) {
             self.value_decl()?;
         } else {
-            let expected = "`let`, `buffer`, `scalar`, `signal`, `table`, `%e0 =` or `agent`";
+            let expected =
+                "`let`, `lengths`, `buffer`, `scalar`, `signal`, `table`, `%e0 =` or `agent`";
             return self.cursor.unexpected(expected);
         }
         Ok(())
@@ -392,6 +395,13 @@ impl Reader {
                 Ok(inner)
             }
             Token::Word(word) if word == "ceil" => self.ceil(),
+            Token::Word(word) if word == "first" => {
+                self.cursor.bump();
+                self.cursor.punct("(")?;
+                let (rank, depth) = self.nested(Self::sum)?;
+                self.cursor.punct(")")?;
+                Ok((rank.first(), depth + 1))
+            }
             Token::Word(word) if word == "min" || word == "max" => {
                 let op = if word == "min" { BinOp::Min } else { BinOp::Max };
                 self.cursor.bump();

@@ -66,6 +66,10 @@ impl<'p> Writer<'p> {
             let text = self.definition(*var, value);
             line(&mut self.out, depth, &text, Span::UNKNOWN)?;
         }
+        if !program.lengths.is_empty() {
+            let lengths: Vec<_> = program.lengths.iter().map(u32::to_string).collect();
+            line(&mut self.out, depth, &format!("lengths {}", lengths.join(", ")), Span::UNKNOWN)?;
+        }
         for buffer in program.buffers.values() {
             let text = self.buffer_decl(buffer);
             line(&mut self.out, depth, &text, buffer.span)?;
@@ -314,6 +318,11 @@ impl<'p> Writer<'p> {
             Expr::Int(value) => return text.push_str(&value.to_string()),
             Expr::Sym(sym) => return text.push_str(sym.name()),
             Expr::Var(var) => return text.push_str(&self.var(*var)),
+            Expr::First(rank) => {
+                text.push_str("first(");
+                self.expr_into(text, rank, SUM);
+                return text.push(')');
+            }
             Expr::Bin(op, a, b) => (op, a, b),
         };
         let (level, sign) = match op {
