@@ -31,10 +31,12 @@ impl Moved {
         }
     }
 
-    fn leave_v4<'c>(self, cx: &Cx<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
+    /// `again` is not 0 where another lane or turn leaves the same vector: that does no harm to
+    /// what is stored, but nothing may be added twice.
+    fn leave_v4<'c>(self, cx: &Cx<'c>, again: Int<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
         match self.leaves {
             Leaves::Stored => memory::st_global_v4(cx, at, values),
-            Leaves::Added => memory::red_global_v4(cx, self.kind, at, values),
+            Leaves::Added => memory::red_global_v4_unless(cx, self.kind, again, at, values),
         }
     }
 
@@ -116,8 +118,13 @@ impl<'c> Kernel<'c, '_> {
             let loaded = each.map(|row| {
                 memory::ld_global_v4(cx, Access::Plain, cx.add(at(source, row), column))
             });
-            for (row, values) in each.into_iter().zip(loaded) {
-                moved.leave_v4(cx, cx.add(at(target, row), column), values);
+            for ((index, row), values) in (0u32..).zip(each).zip(loaded) {
+                let beyond = cx.or(
+                    cx.is(vectors, Is::Le, self.lane),
+                    cx.is(rows, Is::Le, cx.add(cx.get(first), cx.uint(index))),
+                );
+                let again = cx.select(beyond, cx.int(1), cx.int(0));
+                moved.leave_v4(cx, again, cx.add(at(target, row), column), values);
             }
             Ok(())
         })?;
@@ -165,7 +172,7 @@ impl<'c> Kernel<'c, '_> {
             let first = cx.add(cx.get(turn), self.lane);
             let offset = |vector: Int<'c>| cx.shl(cx.widen(vector), 4);
             let load = |at| memory::ld_global_v4(cx, Access::Plain, cx.add(from, at));
-            let store = |at, values| moved.leave_v4(cx, cx.add(to, at), values);
+            let store = |at, values| moved.leave_v4(cx, cx.int(0), cx.add(to, at), values);
             let whole = cx.is(cx.add(cx.get(turn), cx.uint(TURN)), Is::Le, vectors);
             let all = || {
                 // All loads first: they wait for memory together.

@@ -241,15 +241,20 @@ pub(crate) fn leave_v4_if<'c>(
     cx.asm(false, &text, "r,l,r,r,r,r,~{memory}", None, &args);
 }
 
-/// `red.relaxed.sys.global.add` of 16 bytes of elements.
-pub(crate) fn red_global_v4<'c>(cx: &Cx<'c>, element: Element, at: Int<'c>, values: [Int<'c>; 4]) {
+/// `red.relaxed.sys.global.add` of 16 bytes of elements, where `cond` is 0.
+pub(crate) fn red_global_v4_unless<'c>(
+    cx: &Cx<'c>,
+    element: Element,
+    cond: Int<'c>,
+    at: Int<'c>,
+    values: [Int<'c>; 4],
+) {
     let [x, y, z, w] = values;
-    let args = [at.into(), x.into(), y.into(), z.into(), w.into()];
-    let text = format!(
-        "{} [$0], {{$1, $2, $3, $4}};",
-        Leaves::Added.instruction(element, 16 / element.bytes())
-    );
-    cx.asm(false, &text, "l,r,r,r,r,~{memory}", None, &args);
+    let args = [cond.into(), at.into(), x.into(), y.into(), z.into(), w.into()];
+    let add = Leaves::Added.instruction(element, 16 / element.bytes());
+    let text =
+        format!("{{ .reg .pred p; setp.eq.u32 p, $0, 0; @p {add} [$1], {{$2, $3, $4, $5}}; }}");
+    cx.asm(false, &text, "r,l,r,r,r,r,~{memory}", None, &args);
 }
 
 /// Adds one element at `from` to the one at `to`.
