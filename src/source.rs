@@ -259,6 +259,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && compiled.split_k == wanted.split_k
         && compiled.balance == wanted.balance
         && compiled.cache == wanted.cache
+        && compiled.jitter == wanted.jitter
         && (!reduces || algorithm(compiled) == algorithm(wanted))
         && (!scatters || path(compiled) == path(wanted))
         && compiled.partials == wanted.partials

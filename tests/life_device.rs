@@ -9,6 +9,8 @@
 mod data;
 #[path = "support/life.rs"]
 mod life;
+#[path = "support/random.rs"]
+mod random;
 #[path = "support/replays.rs"]
 mod replays;
 

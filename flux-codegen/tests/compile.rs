@@ -180,6 +180,19 @@ default_schedules_assemble_without_spills! {
 }
 
 #[test]
+fn pauses_are_made_where_they_are_asked_for() {
+    let base = Schedule::sm_90a().tile(128, 64, 64).stages(6).transport(Transport::Put);
+    let plain = support::compile(GATHER, &base);
+    assert!(!plain.ptx.contains("nanosleep"));
+    let shaken = support::compile(GATHER, &base.jitter(20));
+    // The wait of the loading thread, and the wait, the copy and the signal of the copy warps.
+    assert!(shaken.ptx.matches("nanosleep").count() >= 4, "{}", shaken.ptx);
+    if let Some(ptxas) = support::ptxas() {
+        support::assemble(&ptxas, "jitter", &shaken.ptx).unwrap_or_else(|said| panic!("{said}"));
+    }
+}
+
+#[test]
 fn unusual_tiles_assemble() {
     let Some(ptxas) = support::ptxas() else { return };
     let base = Schedule::sm_90a();

@@ -241,6 +241,8 @@ pub struct Schedule {
     pub tail: Option<Tail>,
     /// CTAs of the grid; `None` takes what the device (or the rank's share of it) holds at once.
     pub ctas: Option<u32>,
+    /// For tests: the longest of the pauses, in µs, that every thread makes now and then; 0 for none.
+    pub jitter: u32,
 }
 
 impl Schedule {
@@ -264,6 +266,7 @@ impl Schedule {
             head: None,
             tail: None,
             ctas: None,
+            jitter: 0,
         }
     }
 
@@ -375,6 +378,14 @@ impl Schedule {
         self.ctas = Some(ctas);
         self
     }
+
+    /// Pauses now and then, for up to so many µs: an eighth of all waits, copies, stores and signals
+    /// begin late, other ones in each launch, CTA and warp. Shakes a protocol on a device as the host
+    /// executor's adversary does there; results are the same.
+    pub const fn jitter(mut self, most: u32) -> Self {
+        self.jitter = most;
+        self
+    }
 }
 
 impl fmt::Display for Schedule {
@@ -416,6 +427,9 @@ impl fmt::Display for Schedule {
         }
         if let Some(ctas) = self.ctas {
             write!(f, ", ctas = {ctas}")?;
+        }
+        if self.jitter != 0 {
+            write!(f, ", jitter = {}", self.jitter)?;
         }
         Ok(())
     }

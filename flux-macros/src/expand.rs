@@ -307,6 +307,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         head,
         tail,
         ctas,
+        jitter,
     } = &syntax.schedule;
     let target = match target {
         Target::Host => quote!(host),
@@ -358,6 +359,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     let head = head.map(|Head { rows, copies }| quote!(.head(#rows, #copies)));
     let tail = tail.map(|Tail { rows, slices }| quote!(.tail(#rows, #slices)));
     let ctas = ctas.map(|ctas| quote!(.ctas(#ctas)));
+    let jitter = (*jitter != 0).then(|| quote!(.jitter(#jitter)));
     quote! {
         ::flux::Schedule::#target()
             .tile(#m, #n, #k)
@@ -375,6 +377,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             #head
             #tail
             #ctas
+            #jitter
     }
 }
 

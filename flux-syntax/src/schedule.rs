@@ -61,7 +61,7 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 15] = [
+const CHOICES: [&str; 16] = [
     "tile",
     "stages",
     "consumers",
@@ -77,6 +77,7 @@ const CHOICES: [&str; 15] = [
     "head",
     "tail",
     "ctas",
+    "jitter",
 ];
 
 struct Arguments {
@@ -201,6 +202,7 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
             schedule.tail(rows, slices)
         }
         "ctas" => schedule.ctas(number(known, value)?),
+        "jitter" => schedule.jitter(number(known, value)?),
         "consumers" => {
             let names = Consumers::ALL.map(Consumers::name);
             schedule.consumers(Consumers::ALL[word(known, value, &names)?])

@@ -1,6 +1,7 @@
 //! Launches that are recorded, replayed, and on several streams: on a device alone.
 
 use crate::life::{Operators, SLACK, gather_by, kernels, until};
+use crate::random::Random;
 use flux::prelude::*;
 use flux::runtime::Stream;
 use flux::{Error, Schedule, Transport};
@@ -21,31 +22,6 @@ fn world(ranks: u32) -> World {
     World::virtual_ranks(0, ranks).expect("there is a device")
 }
 
-/// Numbers that look random (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-
-    /// Lets a rank fall behind its peers, now and then by much.
-    fn skew(&mut self) {
-        let delay = match self.below(1000) {
-            0 => Duration::from_millis(1),
-            1..200 => Duration::from_micros(self.below(30)),
-            _ => return,
-        };
-        let start = Instant::now();
-        while start.elapsed() < delay {
-            std::hint::spin_loop();
-        }
-    }
-}
-
 /// Replays of both operators, with launches among them, over the wrap of every counter.
 pub(crate) fn replays(ranks: u32, count: u32) {
     let run = world(ranks).run(|rank| {
@@ -56,7 +32,7 @@ pub(crate) fn replays(ranks: u32, count: u32) {
             operators.gather()?;
             operators.scatter()
         })?;
-        let mut random = Random(0x9e37_79b9 + u64::from(rank.index()));
+        let mut random = Random::new(u64::from(rank.index()));
         for launch in 0..count {
             if launch % CHECKED_EVERY == 0 {
                 operators.fill(u64::from(launch))?;

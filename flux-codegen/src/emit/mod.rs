@@ -5,6 +5,7 @@ mod copy;
 mod epilogue;
 mod exchange;
 mod index;
+mod jitter;
 mod math;
 mod place;
 mod prefetch;
@@ -55,6 +56,8 @@ pub(crate) struct Kernel<'c, 'p> {
     /// Not 0 once a wait of this launch gave up, as far as this thread knows.
     aborted: Cell<'c>,
     epoch: Int<'c>,
+    /// Where pauses are made by chance: what is drawn next.
+    chance: Option<Cell<'c>>,
     /// Offset of the warp's next staging box.
     staging: Cell<'c>,
     tile: RefCell<Option<epilogue::Tile<'c>>>,
@@ -172,6 +175,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             vars,
             aborted: cx.cell_of(cx.int(0)),
             epoch: cx.int(0),
+            chance: None,
             staging: cx.cell_of(cx.int(0)),
             tile: RefCell::new(None),
             loads: RefCell::new([None; LOADS as usize]),
@@ -187,6 +191,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             let completed = memory::ld_relaxed_sys(&kernel.cx, kernel.word(Word::Epoch));
             kernel.epoch = kernel.cx.add(completed, kernel.cx.int(1));
         }
+        kernel.draw_pauses();
         for (var, value) in &program.lets {
             let value = match program.communicates() {
                 true => kernel.cx.truncate(kernel.word(Word::Definition(*var))),

@@ -58,6 +58,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
         while let Some((stmt, behind)) = rest.split_first() {
             rest = behind;
             self.span.set(stmt.span);
+            if role != Role::Silent {
+                self.pause_ahead_of(&stmt.op)?;
+            }
             match &stmt.op {
                 Op::Let { var, value } => self.define(*var, self.expr(value)?),
                 Op::Row { vars, .. } if self.item_row.borrow().is_some() => {

@@ -21,6 +21,11 @@ pub(crate) fn globaltimer<'c>(cx: &Cx<'c>) -> Int<'c> {
         .into_int_value()
 }
 
+/// `nanosleep.u32`: about so many nanoseconds, at most 1 000 000 (PTX ISA, "nanosleep").
+pub(crate) fn nanosleep<'c>(cx: &Cx<'c>, ns: Int<'c>) {
+    cx.asm(false, "nanosleep.u32 $0;", "r,~{memory}", None, &[ns.into()]);
+}
+
 /// `ex2.approx.ftz.f32`: 2ˣ within 2 ulp, subnormals as zero.
 pub(crate) fn ex2_approx_ftz<'c>(cx: &Cx<'c>, x: Float<'c>) -> Float<'c> {
     unary(cx, "ex2.approx.ftz.f32 $0, $1;", x)

@@ -50,6 +50,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
     copy_warps(program, found);
     exposed(program, found);
     split(program, found);
+    jitter(program, found);
     rows(program, found);
     columns(program, found);
     accumulators(program, span, found);
@@ -213,6 +214,17 @@ fn swizzle(program: &Program, element: Element, found: &mut Diagnostics) {
             Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message)
                 .help(format!("use tile = ({}, {}, {k})", program.tile.m, program.tile.n)),
         );
+    }
+}
+
+/// Threads sleep for a millisecond at most (PTX ISA, "nanosleep").
+fn jitter(program: &Program, found: &mut Diagnostics) {
+    const MOST: u32 = 1000;
+    if program.jitter > MOST {
+        let message = format!("expected `jitter` up to {MOST} µs, found {}", program.jitter);
+        found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message).help(
+            "write `jitter = 30`: many short pauses shake a protocol more than a few long ones",
+        ));
     }
 }
 

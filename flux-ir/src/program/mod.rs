@@ -274,6 +274,8 @@ pub struct Program {
     pub balance: Balance,
     /// What the L2 cache is told of the operands.
     pub cache: Cache,
+    /// The longest of the pauses that threads make now and then, in µs; 0 for none.
+    pub jitter: u32,
     /// Tensors and workspace.
     pub buffers: Arena<BufferId, Buffer>,
     /// Names of the scalars passed at launch, in order.
@@ -313,6 +315,7 @@ impl Program {
             split_k: schedule.split_k,
             balance: schedule.balance,
             cache: schedule.cache,
+            jitter: schedule.jitter,
             buffers: Arena::new(),
             scalars: Vec::new(),
             signals: Arena::new(),

@@ -298,7 +298,13 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
         name(),
         select(&Target::ALL[..]),
         any::<[u32; 4]>(),
-        (select(&Consumers::ALL[..]), 1..4_u32, select(&Balance::ALL[..]), select(&Cache::ALL[..])),
+        (
+            select(&Consumers::ALL[..]),
+            1..4_u32,
+            select(&Balance::ALL[..]),
+            select(&Cache::ALL[..]),
+            0..3_u32,
+        ),
         names(),
         (vec((handle(), expr()), 0..4), vec(any::<u32>(), 0..4)),
     );
@@ -314,7 +320,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
     );
     (head, sections).prop_map(|(head, sections)| {
         let (name, target, [m, n, k, stages], choices, scalars, (lets, lengths)) = head;
-        let (consumers, split_k, balance, cache) = choices;
+        let (consumers, split_k, balance, cache, jitter) = choices;
         let (buffers, signals, vars, tables, values, agents) = sections;
         Program {
             name,
@@ -325,6 +331,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
             split_k,
             balance,
             cache,
+            jitter,
             buffers,
             scalars,
             signals,

@@ -60,8 +60,10 @@ fn read(mut cursor: Cursor) -> Parsed<Program> {
     } else {
         Cache::Normal
     };
+    let jitter = if cursor.take_word("jitter") { cursor.u32()? } else { 0 };
     let schedule = Schedule { target, tile, stages, ..Schedule::host() };
     let schedule = schedule.consumers(consumers).split_k(split_k).balance(balance).cache(cache);
+    let schedule = schedule.jitter(jitter);
     let mut reader = Reader::new(cursor, Program::empty(&name, &schedule));
     reader.variables()?;
     while !reader.cursor.at("}") {

@@ -26,6 +26,9 @@ impl fmt::Display for Program {
         if self.cache != Cache::Normal {
             write!(f, " cache {}", self.cache.name())?;
         }
+        if self.jitter != 0 {
+            write!(f, " jitter {}", self.jitter)?;
+        }
         writeln!(f)?;
         if !writer.seen.iter().copied().eq(self.vars.handles()) {
             let names: Vec<_> = self.vars.handles().map(|var| writer.var_name(var)).collect();
