@@ -72,6 +72,17 @@ fn reduced_outputs_pass_under_every_schedule_they_admit() {
 }
 
 #[test]
+fn pauses_are_as_long_as_threads_can_sleep() {
+    let of = |jitter| {
+        let schedule = Schedule::sm_90a().jitter(jitter);
+        check::verify(lowered("gemm_ar", &schedule)).err().unwrap_or_default().to_string()
+    };
+    assert_eq!(of(1000), "");
+    let found = of(1001);
+    assert!(found.contains("expected `jitter` up to 1000 µs, found 1001"), "{found}");
+}
+
+#[test]
 fn schedules_that_no_reduced_output_admits_are_refused() {
     let of = |name, schedule: &Schedule| {
         let found = lower::lower(&kernel(name), schedule).err().unwrap_or_default();
