@@ -86,12 +86,20 @@ fn copy_signals(program: &Program, found: &mut Diagnostics) {
     let copies = program.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
     for agent in copies {
         for stmt in agent.statements() {
-            if let Op::Signal { update: Update::Add(_), .. } = stmt.op {
-                let message = "expected `=` in a signal of a copy engine, found `+=`";
-                found.push(
-                    Diagnostic::new(Rule::Resources, stmt.span, message)
-                        .help("set the signal to the epoch: one engine raises it once a launch"),
+            if let Op::Signal { signal, update: Update::Add(_), .. } = stmt.op {
+                let name = &program.signals[signal].name;
+                let message =
+                    format!("a copy engine sets `%{name}` once a launch, it cannot add to it");
+                let help = "give each raise a slot of its own and wait for all of them, or let copy \
+                            warps raise it: `transport = put`";
+                let counted = program.statements().find(
+                    |stmt| matches!(stmt.op, Op::Wait { signal: waited, .. } if waited == signal),
                 );
+                let diagnostic = Diagnostic::new(Rule::Resources, stmt.span, message).help(help);
+                found.push(match counted {
+                    Some(wait) => diagnostic.note(wait.span, "its raises are counted here"),
+                    None => diagnostic,
+                });
             }
         }
     }

@@ -27,7 +27,7 @@ program @ag_gemm_gelu for sm_90a {
       for %c in 0..ceil(%own / %CR) { @27:7
         let %from = rank * %S + %c * %CR @28:9
         copy peer(%dst).%a_all{epoch % 2}[%from..min(%from + %CR, rank * %S + %own), 0..K] <- %a[%from..min(%from + %CR, rank * %S + %own), 0..K] @29:9
-        signal peer(%dst).%a_arrived[rank * %CH + %c] += 1 scope sys after performed @30:9 ; error[resources]: expected `=` in a signal of a copy engine, found `+=`
+        signal peer(%dst).%a_arrived[rank * %CH + %c] += 1 scope sys after performed @30:9 ; error[resources]: a copy engine sets `%a_arrived` once a launch, it cannot add to it
       }
     }
   }
