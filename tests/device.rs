@@ -13,6 +13,8 @@ mod chained_device;
 mod data;
 #[path = "support/language_device.rs"]
 mod language_device;
+#[path = "support/missing_device.rs"]
+mod missing_device;
 #[path = "support/passive_device.rs"]
 mod passive_device;
 #[allow(dead_code, reason = "its kernels are what is tested, not how it is called")]
@@ -34,9 +36,9 @@ use flux::prelude::*;
 use flux::runtime::{DeviceBuffer, Stream};
 use flux::{Error, Order, Schedule, TileCoord, Transport};
 use libtest_mimic::{Arguments, Failed, Trial};
+use missing_device::{abandoned_copies, missing_from_gather};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 #[flux::module]
 mod kernels {
@@ -192,6 +194,7 @@ macro_rules! load {
         }
     };
 }
+use load;
 
 fn sliced(schedule: &&Schedule) -> bool {
     schedule.tail.is_some()
@@ -234,10 +237,13 @@ fn main() -> ExitCode {
     add("a_hundred_launches_without_reset".into(), Box::new(|| many_launches(WORLDS[2], 10)));
     add("a_custom_order_runs_without_recompiling".into(), Box::new(custom_order));
     add("memory_and_streams_of_cudarc_are_taken_as_they_are".into(), Box::new(cudarc_slices));
-    add("a_missing_rank_stalls_within_its_limit".into(), Box::new(|| missing_rank(two, COPIED)));
+    add(
+        "a_missing_rank_stalls_within_its_limit".into(),
+        Box::new(|| missing_from_gather(two, COPIED)),
+    );
     add(
         "a_missing_rank_that_pushes_stalls_within_its_limit".into(),
-        Box::new(|| missing_rank(two, PUSHED)),
+        Box::new(|| missing_from_gather(two, PUSHED)),
     );
     add(
         "copies_behind_a_launch_that_gave_up_are_let_go".into(),
@@ -560,79 +566,4 @@ fn cudarc_slices() -> Result<(), Failed> {
     let b: Vec<bf16> = Draw::Integers.rows(2, 0..n, k);
     let expected = product(&a, &b, k, &(0..m).collect::<Vec<_>>());
     same("cudarc", &found, expected.iter().map(|x| x.max(0.0)))
-}
-
-/// One of two ranks prepares the launch and never makes it: the other must say so.
-/// An arrival's signal grows by the same in each launch.
-fn missing_rank(gpus: Gpus, load: Load<bf16>) -> Result<(), Failed> {
-    let limit = Duration::from_secs(1);
-    let (m, n, k) = (512, 256, 128);
-    let outcomes = world(gpus)?.with_limit(limit).run(|rank| {
-        let launch = load(rank)?;
-        let a = rank.zeros::<bf16>(rank.own_rows(m), k)?;
-        let b = rank.zeros::<bf16>(n, k)?;
-        let bias = rank.zeros::<f32>(1, n)?;
-        let mut c = rank.zeros::<bf16>(m, n)?;
-        launch(&a, &b, &bias, &mut c)?;
-        rank.synchronize()?;
-        if rank.index() == 1 {
-            std::thread::sleep(3 * limit);
-            return Ok(None);
-        }
-        let start = Instant::now();
-        launch(&a, &b, &bias, &mut c)?;
-        let stalled = rank.synchronize();
-        let waited = start.elapsed();
-        Ok(Some((stalled, waited, launch(&a, &b, &bias, &mut c))))
-    })?;
-    match &outcomes[0] {
-        Some((Err(stall @ Error::Stalled { rank: 0, wanted, seen, .. }), waited, again))
-            if *seen > 0 && *wanted == 2 * seen =>
-        {
-            println!("  {stall}");
-            if *waited > limit + Duration::from_secs(1) {
-                return Err(format!("the stall took {waited:?}").into());
-            }
-            match again {
-                Err(Error::Poisoned { .. }) => Ok(()),
-                other => Err(format!("a launch after a stall gave {other:?}").into()),
-            }
-        }
-        other => Err(format!("expected a stall of rank 0, found {other:?}").into()),
-    }
-}
-
-/// Rank 1 owns no row and so waits for no contribution: in its third launch it finds that rank 0
-/// never launched at all, gives up, and leaves its copy stream waiting for tiles.
-fn abandoned_copies(gpus: Gpus) -> Result<(), Failed> {
-    let world = world(gpus)?.with_limit(Duration::from_millis(300));
-    let (m, n, k) = (1, 264, 128);
-    let begun = Instant::now();
-    let ends = world.run(|rank| {
-        let (a, b) = (rank.zeros::<f16>(m, k)?, rank.zeros::<f16>(n, k)?);
-        let bias = rank.zeros::<f32>(1, n)?;
-        let mut c = rank.zeros::<f16>(rank.own_rows(m), n)?;
-        let launch = load!(rs_f16, sent) as Load<f16>;
-        let launch = launch(rank)?;
-        // All ranks prepare the shape together; then rank 0 stands still.
-        let launches = if rank.index() == 0 { 1 } else { 4 };
-        for _ in 0..launches {
-            launch(&a, &b, &bias, &mut c)?;
-        }
-        Ok(rank.synchronize().map_err(|error| error.to_string()))
-    })?;
-    let took = begun.elapsed();
-    let [first, second] = ends.as_slice() else { return Err("two ranks end".into()) };
-    let stalled = second.as_ref().expect_err("rank 1 waits in vain");
-    if !stalled.contains("signal free[0]") {
-        return Err(format!("expected a wait for `free[0]`, found: {stalled}").into());
-    }
-    if took > Duration::from_secs(5) {
-        return Err(format!("the copies were let go after {took:?}").into());
-    }
-    // Rank 0's one launch had ended; whether it is told depends on whether it looked before.
-    if let Err(error) = first {
-        return Err(format!("rank 0 took no part: {error}").into());
-    }
-    Ok(())
 }

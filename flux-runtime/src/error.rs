@@ -31,7 +31,10 @@ pub enum Error {
     #[error("the CUDA driver sees no device")]
     NoDevice,
     /// An ordinal beyond the last device.
-    #[error("device {ordinal} does not exist, the driver sees {count}")]
+    #[error(
+        "device {ordinal} does not exist, the driver sees {count}, numbered from 0 \
+         (`CUDA_VISIBLE_DEVICES` says which)"
+    )]
     NoSuchDevice {
         /// The one asked for.
         ordinal: u32,

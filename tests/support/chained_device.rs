@@ -1,6 +1,7 @@
 //! Sums that pass from rank to rank on a GPU, against plain sums and launch after launch.
 
 use super::data::{Draw, product};
+use super::missing_device::missing_rank;
 use super::{Gpus, ODD, WORLDS, poison, same, world};
 use flux::Error;
 use flux::prelude::*;
@@ -160,35 +161,15 @@ fn many(gpus: Gpus) -> Result<(), Failed> {
 
 /// One of the ranks prepares the launch and never makes it: all others must say so.
 fn missing(gpus: Gpus) -> Result<(), Failed> {
-    let limit = Duration::from_secs(1);
-    let (m, n, k) = (512, 256, 128);
     let schedules = (kernels::rs_bf16::definition().schedules)();
-    let outcomes = world(gpus)?.with_limit(limit).run(|rank| {
-        let kernel = kernels::rs_bf16::load_with(rank, &schedules[0])?;
-        let (a, b) = (rank.zeros::<bf16>(m, k)?, rank.zeros::<bf16>(n, k)?);
-        let bias = rank.zeros::<f32>(1, n)?;
-        let mut c = rank.zeros::<bf16>(rank.own_rows(m), n)?;
-        kernel.launch(&a, &b, &bias, &mut c)?;
-        rank.synchronize()?;
-        if rank.index() == 1 {
-            std::thread::sleep(3 * limit);
-            return Ok(None);
-        }
-        let start = Instant::now();
-        kernel.launch(&a, &b, &bias, &mut c)?;
-        Ok(Some((rank.synchronize(), start.elapsed())))
-    })?;
-    for (rank, outcome) in outcomes.into_iter().enumerate().filter(|(rank, _)| *rank != 1) {
-        match outcome {
-            Some((Err(stall @ Error::Stalled { .. }), waited)) => {
-                println!("  {stall}");
-                if waited > limit + Duration::from_secs(1) {
-                    return Err(format!("the stall of rank {rank} took {waited:?}").into());
-                }
-            }
-            other => return Err(format!("expected a stall of rank {rank}, found {other:?}").into()),
-        }
-    }
+    missing_rank(
+        gpus,
+        |rank, m| [m, rank.own_rows(m)],
+        |rank| {
+            let kernel = kernels::rs_bf16::load_with(rank, &schedules[0])?;
+            Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
+        },
+    )?;
     Ok(())
 }
 

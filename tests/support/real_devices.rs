@@ -2,12 +2,15 @@
 
 use super::bad_device::{is_k, ones, says};
 use super::data::{Draw, product};
+use super::missing_device::{abandoned_copies, missing_from_gather};
 use super::{
-    COPIED, Gpus, PUSHED, Test, abandoned_copies, exact_cases, many_launches, missing_rank, pick,
+    COPIED, Gpus, PUSHED, Test, exact_cases, language_device, many_launches, pick, poison, same,
     sample,
 };
-use super::{language_device, poison, same};
-use flux::kernels::{ag_gemm, gemm_bf16, gemm_rs};
+use flux::kernels::{
+    a2a_gemm, ag_gemm, ag_gemm_tn, all_reduce, gemm_a2a, gemm_ag_tn, gemm_ar, gemm_bf16, gemm_rs,
+    gemm_tn_bf16, reduce_scatter,
+};
 use flux::prelude::*;
 use flux::runtime::{Device, DeviceBuffer, Stream};
 use flux::{Error, Transport};
@@ -102,8 +105,8 @@ fn shipped(gpus: Gpus) -> Result<(), Failed> {
 
 /// After a world whose launch gave up, another one on the same GPUs finds them as they should be.
 fn stalls() -> Result<(), Failed> {
-    missing_rank(PAIR, COPIED)?;
-    missing_rank(PAIR, PUSHED)?;
+    missing_from_gather(PAIR, COPIED)?;
+    missing_from_gather(PAIR, PUSHED)?;
     let ended = World::devices(PAIR)?.run(|rank| {
         let (m, n, k) = (300, 264, 64);
         let mut c = rank.zeros(m, n)?;
@@ -166,51 +169,9 @@ fn times() -> Result<(), Failed> {
     println!("  {world}: us a launch, random data");
     for [m, n, k] in [[512, 6144, 12288], [2048, 24576, 12288], [8192, 14336, 8192]] {
         let found = world.run(|rank| {
-            let numbers = Numbers::load(&rank.device().expect("a GPU"), ElementKind::Bf16)?;
-            let fill = |tensor: &Tensor<bf16>, seed: u64| {
-                let span = tensor.buffer().expect("on a GPU").span();
-                numbers.normal(&rank.stream().expect("of a GPU"), span, seed, 1.0)
-            };
-            let own = rank.own_rows(m);
-            let (shard, whole) = (rank.zeros::<bf16>(own, k)?, rank.zeros::<bf16>(m, k)?);
-            let b = rank.zeros::<bf16>(n, k)?;
-            for (seed, tensor) in [&shard, &whole, &b].into_iter().enumerate() {
-                fill(tensor, seed as u64)?;
-            }
-            let (mut c, mut sum) = (rank.zeros::<bf16>(m, n)?, rank.zeros::<bf16>(own, n)?);
-            let timed = |launch: &mut dyn FnMut() -> Result<(), Error>| {
-                let mut best = f64::INFINITY;
-                for _ in 0..5 {
-                    launch()?;
-                    rank.synchronize()?;
-                    let start = Instant::now();
-                    (0..10).try_for_each(|_| launch())?;
-                    rank.synchronize()?;
-                    best = best.min(start.elapsed().as_secs_f64() * 1e5);
-                }
-                Ok::<_, Error>(best)
-            };
-            let mut rows = Vec::new();
-            let gemm = gemm_bf16::load(rank)?;
-            rows.push(("gemm", timed(&mut || gemm.launch(&whole, &b, &mut c))?));
-            let chosen = ag_gemm::load(rank)?;
-            rows.push(("ag_gemm", timed(&mut || chosen.launch(&shard, &b, &mut c))?));
-            let family = (ag_gemm::definition().schedules)();
-            let whole_tail = family.into_iter().find(|plan| plan.tail.is_none());
-            let plain = whole_tail.expect("one without a tail");
-            let first = plain.clone().transport(Transport::CopyFirst);
-            for (name, plan) in [("ag copies first", first), ("ag whole shards", plain)] {
-                let of = ag_gemm::load_with(rank, &plan)?;
-                rows.push((name, timed(&mut || of.launch(&shard, &b, &mut c))?));
-            }
-            let chosen = gemm_rs::load(rank)?;
-            rows.push(("gemm_rs", timed(&mut || chosen.launch(&whole, &b, &mut sum))?));
-            for (name, transport) in [("rs put", None), ("rs sent", Some(Transport::CopyEngine))] {
-                let mut family = (gemm_rs::definition().schedules)().into_iter();
-                let plan = family.find(|plan| plan.transport == transport);
-                let of = gemm_rs::load_with(rank, &plan.expect("one of each"))?;
-                rows.push((name, timed(&mut || of.launch(&whole, &b, &mut sum))?));
-            }
+            let mut rows = times_of_gathers_and_sums(rank, [m, n, k])?;
+            rows.extend(times_of_exchanges(rank, [m, n, k])?);
+            rows.extend(times_of_gradients(rank, [m, n, k])?);
             Ok(rows)
         })?;
         for (index, (name, _)) in found[0].iter().enumerate() {
@@ -220,4 +181,94 @@ fn times() -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// A contestant, and what its launch takes on this rank.
+type Row = (&'static str, f64);
+
+/// The least of five times ten launches, in microseconds each.
+fn timed(rank: &Rank, mut launch: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        launch()?;
+        rank.synchronize()?;
+        let start = Instant::now();
+        (0..10).try_for_each(|_| launch())?;
+        rank.synchronize()?;
+        best = best.min(start.elapsed().as_secs_f64() * 1e5);
+    }
+    Ok(best)
+}
+
+fn normal(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<bf16>, Error> {
+    let numbers = Numbers::load(&rank.device().expect("a GPU"), ElementKind::Bf16)?;
+    let tensor = rank.zeros::<bf16>(rows, cols)?;
+    let span = tensor.buffer().expect("on a GPU").span();
+    numbers.normal(&rank.stream().expect("of a GPU"), span, (rows + cols) as u64, 1.0)?;
+    Ok(tensor)
+}
+
+fn times_of_gathers_and_sums(rank: &Rank, [m, n, k]: [usize; 3]) -> Result<Vec<Row>, Error> {
+    let own = rank.own_rows(m);
+    let (shard, whole, b) = (normal(rank, own, k)?, normal(rank, m, k)?, normal(rank, n, k)?);
+    let (mut c, mut sum) = (rank.zeros::<bf16>(m, n)?, rank.zeros::<bf16>(own, n)?);
+    let mut rows = Vec::new();
+    let gemm = gemm_bf16::load(rank)?;
+    rows.push(("gemm", timed(rank, || gemm.launch(&whole, &b, &mut c))?));
+    let chosen = ag_gemm::load(rank)?;
+    rows.push(("ag_gemm", timed(rank, || chosen.launch(&shard, &b, &mut c))?));
+    let family = (ag_gemm::definition().schedules)();
+    let plain = family.into_iter().find(|plan| plan.tail.is_none()).expect("one without a tail");
+    let first = plain.clone().transport(Transport::CopyFirst);
+    for (name, plan) in [("ag copies first", first), ("ag whole shards", plain)] {
+        let of = ag_gemm::load_with(rank, &plan)?;
+        rows.push((name, timed(rank, || of.launch(&shard, &b, &mut c))?));
+    }
+    let chosen = gemm_rs::load(rank)?;
+    rows.push(("gemm_rs", timed(rank, || chosen.launch(&whole, &b, &mut sum))?));
+    for (name, transport) in [("rs put", None), ("rs sent", Some(Transport::CopyEngine))] {
+        let mut family = (gemm_rs::definition().schedules)().into_iter();
+        let plan = family.find(|plan| plan.transport == transport);
+        let of = gemm_rs::load_with(rank, &plan.expect("one of each"))?;
+        rows.push((name, timed(rank, || of.launch(&whole, &b, &mut sum))?));
+    }
+    let reduced = gemm_ar::load(rank)?;
+    rows.push(("gemm_ar", timed(rank, || reduced.launch(&whole, &b, &mut c))?));
+    let addend = normal(rank, m, n)?;
+    let scatter = reduce_scatter::load(rank)?;
+    rows.push(("reduce_scatter", timed(rank, || scatter.launch(&addend, &mut sum))?));
+    let reduce = all_reduce::load(rank)?;
+    rows.push(("all_reduce", timed(rank, || reduce.launch(&addend, &mut c))?));
+    Ok(rows)
+}
+
+/// Each rank multiplies its rows: the product alone, and with an exchange behind or ahead of it.
+fn times_of_exchanges(rank: &Rank, [m, n, k]: [usize; 3]) -> Result<Vec<Row>, Error> {
+    let own = rank.own_rows(m);
+    let (shard, b) = (normal(rank, own, k)?, normal(rank, n, k)?);
+    let columns = normal(rank, m, rank.own_range(k).len())?;
+    let mut own_rows = rank.zeros::<bf16>(own, n)?;
+    let mut own_columns = rank.zeros::<bf16>(m, rank.own_range(n).len())?;
+    let gemm = gemm_bf16::load(rank)?;
+    let alone = timed(rank, || gemm.launch(&shard, &b, &mut own_rows))?;
+    let behind = gemm_a2a::load(rank)?;
+    let behind = timed(rank, || behind.launch(&shard, &b, &mut own_columns))?;
+    let ahead = a2a_gemm::load(rank)?;
+    let ahead = timed(rank, || ahead.launch(&columns, &b, &mut own_rows))?;
+    Ok(vec![("gemm of own rows", alone), ("gemm_a2a", behind), ("a2a_gemm", ahead)])
+}
+
+/// Products that sum over all rows: alone, and with either operand gathered.
+fn times_of_gradients(rank: &Rank, [m, n, k]: [usize; 3]) -> Result<Vec<Row>, Error> {
+    let own = rank.own_rows(m);
+    let (x, y) = (normal(rank, m, k)?, normal(rank, m, n)?);
+    let (x_shard, y_shard) = (normal(rank, own, k)?, normal(rank, own, n)?);
+    let mut c = rank.zeros::<bf16>(k, n)?;
+    let gemm = gemm_tn_bf16::load(rank)?;
+    let alone = timed(rank, || gemm.launch(&x, &y, &mut c))?;
+    let right = gemm_ag_tn::load(rank)?;
+    let right = timed(rank, || right.launch(&x, &y_shard, &mut c))?;
+    let left = ag_gemm_tn::load(rank)?;
+    let left = timed(rank, || left.launch(&x_shard, &y, &mut c))?;
+    Ok(vec![("gemm_tn", alone), ("gemm_ag_tn", right), ("ag_gemm_tn", left)])
 }

@@ -1,6 +1,7 @@
 //! Sums over ranks on a GPU: whole on every rank, and in the order of ranks.
 
 use super::data::{Draw, product};
+use super::missing_device::missing_rank;
 use super::{Gpus, ODD, WORLDS, poison, same, world};
 use flux::prelude::*;
 use flux::{AllReduce, Error};
@@ -197,38 +198,20 @@ fn many(gpus: Gpus) -> Result<(), Failed> {
     outcomes.into_iter().collect()
 }
 
-/// One of two ranks prepares the launch and never makes it: the other must say so.
+/// One of the ranks prepares the launch and never makes it: the other must say so.
 fn missing(gpus: Gpus, algorithm: AllReduce) -> Result<(), Failed> {
-    let limit = Duration::from_secs(1);
-    let (m, n, k) = (512, 256, 128);
     let schedules = (kernels::ar_bf16::definition().schedules)();
     let schedule = schedules.iter().find(|schedule| schedule.all_reduce == Some(algorithm));
     let schedule = schedule.ok_or("the family has both")?;
-    let outcomes = world(gpus)?.with_limit(limit).run(|rank| {
-        let kernel = kernels::ar_bf16::load_with(rank, schedule)?;
-        let (a, b) = (rank.zeros::<bf16>(m, k)?, rank.zeros::<bf16>(n, k)?);
-        let bias = rank.zeros::<f32>(1, n)?;
-        let mut c = rank.zeros::<bf16>(m, n)?;
-        kernel.launch(&a, &b, &bias, &mut c)?;
-        rank.synchronize()?;
-        if rank.index() == 1 {
-            std::thread::sleep(3 * limit);
-            return Ok(None);
-        }
-        let start = Instant::now();
-        kernel.launch(&a, &b, &bias, &mut c)?;
-        Ok(Some((rank.synchronize(), start.elapsed())))
-    })?;
-    match &outcomes[0] {
-        Some((Err(stall @ Error::Stalled { rank: 0, .. }), waited)) => {
-            println!("  {stall}");
-            if *waited > limit + Duration::from_secs(1) {
-                return Err(format!("the stall took {waited:?}").into());
-            }
-            Ok(())
-        }
-        other => Err(format!("expected a stall of rank 0, found {other:?}").into()),
-    }
+    missing_rank(
+        gpus,
+        |_, m| [m, m],
+        |rank| {
+            let kernel = kernels::ar_bf16::load_with(rank, schedule)?;
+            Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
+        },
+    )?;
+    Ok(())
 }
 
 /// Prints what launches take: of every member, of what is chosen, and of the product alone.
