@@ -60,6 +60,8 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             chained(ReduceScatter::Add, Element::Bf16),
             chained(ReduceScatter::Add, Element::F16),
             chained(ReduceScatter::Add, Element::F32),
+            chained(ReduceScatter::Pull, Element::Bf16),
+            chained(ReduceScatter::Pull, Element::F32),
             base.clone(),
             base.clone().tile(128, 128, 64),
             ping_pong.clone().tile(128, 128, 64),

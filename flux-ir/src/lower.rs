@@ -16,6 +16,7 @@
 //! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
 //! | `Total::bring` | tiles | the agent that brings sums from their owners |
+//! | `Pulled::bring` | tiles | the agent that brings contributions to the owner of their rows |
 //! | `Staged::drain` | chunk map | the agents that send contributions |
 
 mod build;
@@ -24,6 +25,7 @@ mod exchange;
 mod gather;
 mod gemm;
 mod protocol;
+mod pull;
 mod put;
 mod reduce;
 mod scatter;
@@ -69,6 +71,12 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     gemm::build(&mut builder, &tensors, &values, &moved, &tiles);
     if let Some(total) = scatter.as_ref().and_then(|scatter| scatter.total.as_ref()) {
         let agent = total.bring(&mut builder, &tensors, &tiles);
+        builder.program.agents.push(agent);
+    }
+    if let Some(scatter) = &scatter
+        && let Some(pulled) = scatter.pulled
+    {
+        let agent = pulled.bring(&mut builder, &tensors, (scatter, &tiles));
         builder.program.agents.push(agent);
     }
     if let Some(agent) = exchanges.land(&mut builder, &tensors, &tiles) {
@@ -236,6 +244,15 @@ fn reduce_scatter(
     if let (Some((what, _)), None) = (cut.into_iter().find(|(_, is_cut)| *is_cut), gathered) {
         let message = format!("expected no `{what}` where `reduce_scatter = {name}`, found one");
         return refuse(param.span, message, &format!("leave `{what}` out: tiles pass one by one"));
+    }
+    if let (ReduceScatter::Pull, Some(Transport::Put), Some((_, gathered))) =
+        (algorithm, schedule.transport, gathered)
+    {
+        let message = format!(
+            "expected copy warps for one of the gathered `{}` and the pulled `{output}`, found both",
+            gathered.name
+        );
+        return refuse(param.span, message, "leave `transport` out: copy engines gather");
     }
     Ok(())
 }

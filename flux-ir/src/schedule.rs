@@ -164,12 +164,16 @@ pub enum ReduceScatter {
     /// The sum so far travels from rank to rank, each of which adds its contribution, the owner last:
     /// data moves between neighbors alone.
     Ring,
+    /// Contributions stay where they are computed, and copy warps of the owner of their rows bring
+    /// them: who sums decides when bytes move. Sums are those of [`ReduceScatter::LocalSum`], bit by
+    /// bit.
+    Pull,
 }
 
 impl ReduceScatter {
     /// Every algorithm.
-    pub const ALL: [ReduceScatter; 3] =
-        [ReduceScatter::LocalSum, ReduceScatter::Add, ReduceScatter::Ring];
+    pub const ALL: [ReduceScatter; 4] =
+        [ReduceScatter::LocalSum, ReduceScatter::Add, ReduceScatter::Ring, ReduceScatter::Pull];
 
     /// The name in schedules.
     pub const fn name(self) -> &'static str {
@@ -177,6 +181,7 @@ impl ReduceScatter {
             ReduceScatter::LocalSum => "local_sum",
             ReduceScatter::Add => "add",
             ReduceScatter::Ring => "ring",
+            ReduceScatter::Pull => "pull",
         }
     }
 }

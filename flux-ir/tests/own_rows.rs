@@ -4,7 +4,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{Balance, Schedule, Shape, Transport, check};
+use flux_ir::{Balance, Order, ReduceScatter, Schedule, Shape, Transport, check};
 
 /// The errors of lowering and checking a kernel with one loop over `%c`.
 fn said(params: &str, body: &str, schedule: &Schedule) -> String {
@@ -280,5 +280,42 @@ fn a_program_that_takes_even_shards_for_granted_is_rejected_at_uneven_ones() {
         let uneven = program.with_lengths(&[9, 2, 5]).expect("own rows");
         let launch = Launch { shape: Shape { m: 16, n: 19, k: 11 }, world: 3, ctas: 1 };
         assert!(uneven.check_launch(launch).is_err(), "`{to}` for `{from}`");
+    }
+}
+
+/// Contributions that owners pull are brought rank by rank, a shard of each: who waits for some of its own
+/// rows before it has computed all of another's is waited for.
+#[test]
+fn sums_that_owners_pull_want_whole_shards_and_copy_warps_of_their_own() {
+    let params = "%a: &global<bf16>, %b: &global<bf16>, %c: &mut scattered<bf16>";
+    let body = "%0 = gemm %a, %b.t %1 = reduce %c, %0 store %c, %1";
+    let pull = || host().reduce_scatter(ReduceScatter::Pull);
+    assert_eq!(said(params, body, &pull()), "nothing");
+    for order in [Order::Xor, Order::RowMajor] {
+        assert_eq!(said(params, body, &pull().order(order)), "nothing");
+    }
+    let put = host().order(Order::ColumnMajor);
+    assert_eq!(said(params, body, &put), "nothing", "where contributions are put");
+    expect(params, body, &pull().order(Order::ColumnMajor), &["error[deadlock]", "of `pull`"]);
+    let gathered = "%a: &gathered<bf16>, %b: &global<bf16>, %c: &mut scattered<bf16>";
+    let waited = "%0 = wait %a %1 = gemm %0, %b.t %2 = reduce %c, %1 store %c, %2";
+    assert_eq!(said(gathered, waited, &pull()), "nothing");
+    expect(
+        gathered,
+        waited,
+        &pull().transport(Transport::Put),
+        &[
+            "expected copy warps for one of the gathered `a` and the pulled `c`, found both",
+            "leave `transport` out: copy engines gather",
+        ],
+    );
+    for (schedule, says) in [
+        (pull().tail(8, 2), "expected no `tail` where `reduce_scatter = pull`, found one"),
+        (
+            pull().transport(Transport::CopyEngine),
+            "expected tiles to be put where the sum `c` is pull, found copy_engine",
+        ),
+    ] {
+        expect(params, body, &schedule, &[says]);
     }
 }

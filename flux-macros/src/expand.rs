@@ -341,6 +341,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         ReduceScatter::LocalSum => quote!(.reduce_scatter(::flux::ReduceScatter::LocalSum)),
         ReduceScatter::Add => quote!(.reduce_scatter(::flux::ReduceScatter::Add)),
         ReduceScatter::Ring => quote!(.reduce_scatter(::flux::ReduceScatter::Ring)),
+        ReduceScatter::Pull => quote!(.reduce_scatter(::flux::ReduceScatter::Pull)),
     });
     let partials = partials.map(|element| match element {
         Element::Bf16 => quote!(.partials(::flux::ElementKind::Bf16)),

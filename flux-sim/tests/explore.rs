@@ -128,6 +128,17 @@ fn reduced_outputs_are_sound_in_every_interleaving() {
     }
 }
 
+/// Sums of what copy warps bring from those who computed it.
+#[test]
+fn sums_that_owners_pull_are_sound_in_every_interleaving() {
+    let (_, text) =
+        KERNELS.into_iter().find(|(name, _)| *name == "gemm_rs").expect("it is shipped");
+    let kernel: Kernel = text.parse().expect("a kernel");
+    for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
+        sums_are_sound(&kernel, &small.reduce_scatter(ReduceScatter::Pull));
+    }
+}
+
 /// Sums that pass from rank to rank.
 #[test]
 fn sums_that_pass_from_rank_to_rank_are_sound_in_every_interleaving() {

@@ -33,12 +33,11 @@ fn rounded(element: Element, values: impl IntoIterator<Item = f64>) -> Vec<f32> 
     Tensor::new(element, &values).values().into_iter().map(|x| x as f32).collect()
 }
 
-/// What every rank multiplies, and what it contributes: a product of one k-step is rounded once.
+/// What every rank multiplies, and what comes of it: a product of one k-step is rounded once.
 struct Problem {
     a: Vec<Matrix>,
     b: Vec<Matrix>,
     products: Vec<Vec<f32>>,
-    contributions: Vec<Vec<f32>>,
 }
 
 impl Problem {
@@ -54,10 +53,8 @@ impl Problem {
         let product = |(a, b): (&Matrix, &Matrix)| -> Vec<f32> {
             a.data.iter().flat_map(|&x| b.data.iter().map(move |&y| (x * y) as f32)).collect()
         };
-        let products: Vec<_> = a.iter().zip(&b).map(product).collect();
-        let each = |product: &Vec<f32>| rounded(element, product.iter().copied().map(f64::from));
-        let contributions = products.iter().map(each).collect();
-        Problem { a, b, products, contributions }
+        let products = a.iter().zip(&b).map(product).collect();
+        Problem { a, b, products }
     }
 
     /// The sum of `owner` that begins with the rank before it, goes on with the one before that, and
@@ -77,7 +74,9 @@ impl Problem {
                 // Memory adds what travels, registers what was computed.
                 let addend = match algorithm {
                     ReduceScatter::Ring => x,
-                    ReduceScatter::Add | ReduceScatter::LocalSum => round(partial, x),
+                    ReduceScatter::Add | ReduceScatter::LocalSum | ReduceScatter::Pull => {
+                        round(partial, x)
+                    }
                 };
                 *sum = round(partial, *sum + addend);
             }
@@ -86,12 +85,15 @@ impl Problem {
         whole.map(f64::from).collect()
     }
 
-    /// The sum that begins with `first` and goes on with the others in the order of ranks.
-    fn sum(&self, element: Element, first: usize) -> Vec<f64> {
-        let others = (0..self.contributions.len()).filter(|&rank| rank != first);
-        let mut sum = self.contributions[first].clone();
+    /// The sum that begins with `first` and goes on with the others in the order of ranks, of what
+    /// travels as `partial`.
+    fn sum(&self, [partial, element]: [Element; 2], first: usize) -> Vec<f64> {
+        let contribution =
+            |rank: usize| rounded(partial, self.products[rank].iter().copied().map(f64::from));
+        let others = (0..self.products.len()).filter(|&rank| rank != first);
+        let mut sum = contribution(first);
         for rank in others {
-            sum.iter_mut().zip(&self.contributions[rank]).for_each(|(sum, x)| *sum += x);
+            sum.iter_mut().zip(contribution(rank)).for_each(|(sum, x)| *sum += x);
         }
         rounded(element, sum.into_iter().map(f64::from)).into_iter().map(f64::from).collect()
     }
@@ -131,12 +133,13 @@ fn check(form: Form, schedules: &[Schedule]) {
             let problem = Problem::new(element, shape, world);
             let [rows, cols] = [shape.m, shape.n].map(|extent| extent as usize);
             let part = |schedule: &Schedule, rank: u32| {
-                let chained =
-                    schedule.reduce_scatter.filter(|found| *found != ReduceScatter::LocalSum);
+                let chained = schedule.reduce_scatter.filter(|found| {
+                    !matches!(found, ReduceScatter::LocalSum | ReduceScatter::Pull)
+                });
                 let partial = schedule.partials.unwrap_or(element);
                 let data = match chained {
                     Some(found) => problem.chain(found, [partial, element], rank as usize),
-                    None => problem.sum(element, 0),
+                    None => problem.sum([partial, element], 0),
                 };
                 let total = Matrix { rows, cols, data };
                 if form == Form::Scatter { total.shard(Ranks { rank, world }) } else { total }
@@ -199,6 +202,24 @@ fn a_sum_that_passes_from_rank_to_rank_has_an_order_of_its_own() {
     check(Form::Scatter, &schedules);
 }
 
+/// Whoever moves the bytes, contributions are added in the order of ranks.
+#[test]
+fn a_sum_that_owners_pull_is_the_one_in_the_order_of_ranks() {
+    let small = Schedule::host().tile(8, 8, 16).reduce_scatter(ReduceScatter::Pull);
+    let wide = Schedule::host().reduce_scatter(ReduceScatter::Pull);
+    check(
+        Form::Scatter,
+        &[
+            small.clone(),
+            small.clone().partials(Element::F32),
+            small.clone().tile(5, 3, 16).partials(Element::Bf16),
+            small.clone().consumers(Consumers::PingPong).tile(16, 24, 16).order(Order::Xor),
+            small.tile(40, 8, 16).partials(Element::F16).ctas(3),
+            wide,
+        ],
+    );
+}
+
 #[test]
 fn every_rank_has_the_reduced_sum_whoever_took_it() {
     let small = Schedule::host().tile(8, 8, 16);
@@ -217,9 +238,9 @@ fn the_numbers_show_the_order() {
     for element in Element::ALL {
         for world in 3..=8 {
             let problem = Problem::new(element, SHAPES[world as usize % 2], world);
-            let ordered = problem.sum(element, 0);
+            let ordered = problem.sum([element; 2], 0);
             for own in (2..world as usize).step_by(3) {
-                let own_first = problem.sum(element, own);
+                let own_first = problem.sum([element; 2], own);
                 assert!(ordered != own_first, "{element}, rank {own} of {world}");
             }
         }

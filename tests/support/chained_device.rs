@@ -1,4 +1,5 @@
-//! Sums that pass from rank to rank on a GPU, against plain sums and launch after launch.
+//! Sums that pass from rank to rank, or that owners pull, on a GPU: against plain sums and launch after
+//! launch.
 
 use super::data::{Draw, product};
 use super::missing_device::missing_rank;
@@ -18,6 +19,9 @@ mod kernels {
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = add)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = add, partials = f32)]
     #[schedule(sm_90a, tile = (64, 128, 64), stages = 6, consumers = ping_pong, reduce_scatter = add)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull, partials = f32)]
+    #[schedule(sm_90a, tile = (64, 128, 64), stages = 6, consumers = ping_pong, reduce_scatter = pull)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5)]
     pub fn rs_bf16(
         a: &Global<bf16>,
@@ -34,6 +38,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = add)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = ring)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull)]
     pub fn rs_f16(a: &Global<f16>, b: &Global<f16>, c: &mut Scattered<f16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));
@@ -48,20 +53,20 @@ pub(crate) fn trials(skipped: bool) -> Vec<Trial> {
     };
     for gpus in WORLDS {
         let ranks = gpus.len();
-        for member in 0..5 {
+        for member in 0..8 {
             let test = move || exact(gpus, member);
             add(format!("chained_{member}_odd_exact_{ranks}"), Box::new(test));
         }
-        for member in 0..2 {
+        for member in 0..3 {
             let test = move || exact_f16(gpus, member);
             add(format!("chained_f16_{member}_odd_exact_{ranks}"), Box::new(test));
         }
         add(format!("chained_launches_without_reset_{ranks}"), Box::new(move || many(gpus)));
     }
-    add(
-        "a_rank_missing_of_a_chain_stalls_within_its_limit".into(),
-        Box::new(|| missing(WORLDS[2])),
-    );
+    for (what, member) in [("chain", 0), ("pulled_sum", 5)] {
+        let test = move || missing(WORLDS[2], member);
+        add(format!("a_rank_missing_of_a_{what}_stalls_within_its_limit"), Box::new(test));
+    }
     add("chained_times".into(), Box::new(|| times(WORLDS[2])));
     all
 }
@@ -160,13 +165,13 @@ fn many(gpus: Gpus) -> Result<(), Failed> {
 }
 
 /// One of the ranks prepares the launch and never makes it: all others must say so.
-fn missing(gpus: Gpus) -> Result<(), Failed> {
+fn missing(gpus: Gpus, member: usize) -> Result<(), Failed> {
     let schedules = (kernels::rs_bf16::definition().schedules)();
     missing_rank(
         gpus,
         |rank, m| [m, rank.own_rows(m)],
         |rank| {
-            let kernel = kernels::rs_bf16::load_with(rank, &schedules[0])?;
+            let kernel = kernels::rs_bf16::load_with(rank, &schedules[member])?;
             Ok(Box::new(move |a, b, bias, c| kernel.launch(a, b, bias, c)))
         },
     )?;

@@ -53,7 +53,10 @@ pub(super) fn algorithm(b: &Builder<'_>) -> Option<ReduceScatter> {
     let scattered = b.kernel.tensor(output).is_some_and(|(d, ..)| d == Distribution::Scattered);
     match b.schedule.reduce_scatter.unwrap_or_default() {
         chained @ (ReduceScatter::Add | ReduceScatter::Ring) if scattered => Some(chained),
-        ReduceScatter::LocalSum | ReduceScatter::Add | ReduceScatter::Ring => None,
+        ReduceScatter::LocalSum
+        | ReduceScatter::Add
+        | ReduceScatter::Ring
+        | ReduceScatter::Pull => None,
     }
 }
 

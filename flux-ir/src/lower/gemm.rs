@@ -5,6 +5,7 @@ use super::chain::Chain;
 use super::exchange::Exchanges;
 use super::gather::{Gather, Gathers, parity, signal_free, wait_free, wait_span};
 use super::protocol::Placed;
+use super::pull;
 use super::reduce::OneShot;
 use super::scatter::{Scatter, Staged};
 use super::slices;
@@ -324,7 +325,7 @@ pub(super) fn landed_slot(tiles: &Tiles, tile: &Tile, source: impl Into<Expr>) -
     source.into() * tiles.count + Expr::from(tile.m) * tiles.cols + tile.n
 }
 
-/// Puts the tile's rows to their owners, each put with its signals.
+/// Puts the tile's rows to their owners, or keeps them where owners bring them; each with its signals.
 fn contribute(
     b: &mut Builder<'_>,
     tensors: &Tensors,
@@ -336,11 +337,18 @@ fn contribute(
     let owner = b.var("o");
     let first = Expr::from(owner) * tensors.shard;
     let end = first.clone() + tensors.shard;
+    let (at, buffer, planes, told) = match scatter.pulled {
+        Some(pulled) => (At::Own, pulled.kept, vec![parity()], pulled.stored),
+        None => {
+            let planes = vec![parity(), Sym::Rank.into()];
+            (At::Peer(owner.into()), scatter.partial, planes, scatter.landed)
+        }
+    };
     let put = Op::Store {
         to: Place {
-            at: At::Peer(owner.into()),
-            buffer: scatter.partial,
-            planes: vec![parity(), Sym::Rank.into()],
+            at,
+            buffer,
+            planes,
             rows: Range::new(first.max(tile.m0), end.min(tile.m1)),
             cols: tile.cols(),
         },
@@ -349,7 +357,7 @@ fn contribute(
     };
     let signal = Op::Signal {
         at: At::Peer(owner.into()),
-        signal: scatter.landed,
+        signal: told,
         slot: landed_slot(tiles, tile, Sym::Rank),
         update: Update::Add(epilogue_warps(b.schedule.consumers).into()),
         scope: Scope::Sys,
@@ -440,10 +448,10 @@ fn arrivals(
 }
 
 /// Waits for the contribution of each other rank to a tile: `wait` is for that of rank `source`,
-/// and `each` says what stands in its place.
+/// and `each` says what stands in its place. The signal of a tile grows by `count`.
 pub(super) fn landed(
     b: &mut Builder<'_>,
-    (signal, span): (SignalId, Span),
+    (signal, count, span): (SignalId, u32, Span),
     (tiles, tile): (&Tiles, &Tile),
     each: impl FnOnce(&mut Builder<'_>, (VarId, Stmt)) -> Vec<Stmt>,
 ) -> Stmt {
@@ -451,7 +459,7 @@ pub(super) fn landed(
     let wait = Op::Wait {
         signal,
         slots: Range::one(landed_slot(tiles, tile, source)),
-        target: Expr::from(Sym::Epoch) * epilogue_warps(b.schedule.consumers),
+        target: Expr::from(Sym::Epoch) * count,
         scope: Scope::Sys,
     };
     let body = each(b, (source, stmt(span, wait)));
@@ -479,13 +487,15 @@ fn sum_own(
     let [lo, hi] = ["lo", "hi"].map(|name| b.var(name));
     let first = Expr::from(Sym::Rank) * tensors.shard;
     let lets = [(lo, first.clone().max(tile.m0)), (hi, (first + tensors.shard).min(tile.m1))];
-    let waits =
-        landed(b, (scatter.landed, span), (tiles, tile), |b, (source, wait)| {
-            match &scatter.staged {
-                None => vec![wait],
-                Some(staged) => arrivals(b, tensors, (scatter, staged), tile, (source, wait)),
-            }
-        });
+    let count = match scatter.pulled {
+        None => epilogue_warps(b.schedule.consumers),
+        Some(_) => pull::brought(b.schedule.tile),
+    };
+    let each = |b: &mut Builder<'_>, (source, wait)| match &scatter.staged {
+        None => vec![wait],
+        Some(staged) => arrivals(b, tensors, (scatter, staged), tile, (source, wait)),
+    };
+    let waits = landed(b, (scatter.landed, count, span), (tiles, tile), each);
     let addend = b.var("i");
     let sum = Op::Sum {
         var: addend,

@@ -132,12 +132,14 @@ impl OneShot {
         let put =
             |peer| Op::Store { to: place(At::Peer(peer), Sym::Rank.into()), value, adds: false };
         let puts = for_each_peer(b, span, put);
-        let told = tell_peers(b, (self.landed, span), tiles, tile);
-        let waits = landed(b, (self.landed, span), (tiles, tile), |_, (_, wait)| vec![wait]);
+        let tells = tell_peers(b, (self.landed, span), tiles, tile);
+        let warps = epilogue_warps(b.schedule.consumers);
+        let told = (self.landed, warps, span);
+        let waits = landed(b, told, (tiles, tile), |_, (_, wait)| vec![wait]);
         let addend = b.var("i");
         let from = place(At::Own, addend.into());
         let sum = stmt(span, Op::Sum { var: addend, own: value, from });
-        let mut all = vec![puts, told, waits, sum];
+        let mut all = vec![puts, tells, waits, sum];
         let (rows, cols) = (tile.rows(), tile.cols());
         all.extend(stores(b, tensors, values, Distribution::Reduced, &rows, &cols));
         all

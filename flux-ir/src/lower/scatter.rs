@@ -9,6 +9,7 @@
 use super::build::{Builder, own, stmt};
 use super::chain;
 use super::gather::{at_least, parity};
+use super::pull::{self, Pulled};
 use super::reduce::{self, Total, algorithm, of_tiles, reduction};
 use super::tensors::Tensors;
 use crate::abi::epilogue_warps;
@@ -18,7 +19,7 @@ use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
     Range, Scope, SignalId, Stmt, Sym, Update, VarId,
 };
-use crate::schedule::{AllReduce, Transport};
+use crate::schedule::{AllReduce, ReduceScatter, Transport};
 use crate::span::Span;
 
 /// The sum over ranks.
@@ -27,12 +28,14 @@ pub(super) struct Scatter {
     pub(super) contribution: Value,
     /// Where contributions land, `[2][world][S, N]`.
     pub(super) partial: BufferId,
-    /// Raised by every epilogue warp of a tile that is put.
+    /// Raised by every epilogue warp of a tile that is put, or for every piece that is brought.
     pub(super) landed: SignalId,
     /// Raised by a peer when it is through with an epoch; waited for by CTAs.
     pub(super) free: SignalId,
     /// What copy engines send.
     pub(super) staged: Option<Staged>,
+    /// What copy warps of the owner bring.
+    pub(super) pulled: Option<Pulled>,
     /// What is kept of the sum for others, where they get it too.
     pub(super) total: Option<Total>,
     pub(super) span: Span,
@@ -96,11 +99,14 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
     });
     let is_sent = b.schedule.transport == Some(Transport::CopyEngine);
     let staged = is_sent.then(|| stage(b, tensors, &declared));
+    let is_pulled = b.schedule.reduce_scatter == Some(ReduceScatter::Pull);
+    let pulled = is_pulled.then(|| pull::place(b, tensors, &declared));
     let name = format!("{}_landed", declared.name);
-    let landed = b.signal(&name, of_tiles(b), Home::Device);
+    let slots = if is_pulled { pull::of_tiles(b, tensors) } else { of_tiles(b) };
+    let landed = b.signal(&name, slots, Home::Device);
     let total = reduce::total(b, tensors);
     let free = b.signal("free", Sym::World, Home::Device);
-    Some(Scatter { contribution, partial, landed, free, staged, total, span })
+    Some(Scatter { contribution, partial, landed, free, staged, pulled, total, span })
 }
 
 /// What partial sums are rounded to as they travel, towards an output of `output`.

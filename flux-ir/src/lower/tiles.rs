@@ -33,6 +33,11 @@ impl Tiles {
         rows(&self.tiled, self.shards, m, height)
     }
 
+    /// Rows of tiles of a full shard, where tiles begin anew with each.
+    pub(super) fn of_shard(&self) -> Option<VarId> {
+        self.shards.map(|[_, of_shard]| of_shard)
+    }
+
     /// The rank that owns the rows of a tile: tiles begin anew with each shard.
     pub(super) fn owner(&self, tile: &Tile) -> Expr {
         match self.shards {
@@ -69,8 +74,8 @@ pub(super) fn order(
         None => Range::new(0i64, Sym::M),
     };
     let height = if own.is_some() { tensors.own.into() } else { Expr::from(Sym::M) };
-    let chained = chain::algorithm(b).is_some();
-    let shards = chained.then(|| {
+    let by_shard = chain::algorithm(b).is_some() || scatter.is_some_and(|s| s.pulled.is_some());
+    let shards = by_shard.then(|| {
         let of_shard = Expr::from(tensors.shard).ceil_div(tile.m).max(1i64);
         [tensors.shard, b.define("TS", of_shard)]
     });
@@ -106,7 +111,7 @@ pub(super) fn order(
         len: count.into(),
         order,
         tiled: range,
-        by_shard: chained,
+        by_shard,
         m,
         n,
         fields,

@@ -58,9 +58,9 @@ fn reduces(kernel: &Kernel) -> bool {
     has(kernel, Distribution::Reduced)
 }
 
-/// Sums that pass from rank to rank.
-fn chained() -> [Schedule; 2] {
-    [ReduceScatter::Add, ReduceScatter::Ring]
+/// Sums that pass from rank to rank, and those that owners pull.
+fn chained() -> [Schedule; 3] {
+    [ReduceScatter::Add, ReduceScatter::Ring, ReduceScatter::Pull]
         .map(|algorithm| Schedule::host().tile(8, 8, 8).reduce_scatter(algorithm))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn few() -> Vec<Subject> {
     ];
     let one_shot = Schedule::host().tile(8, 8, 8).all_reduce(AllReduce::OneShot);
     let reduced = of_files().filter(reduces).map(|kernel| subject(&kernel, &one_shot));
-    let [added, _] = chained();
+    let [added, ..] = chained();
     let chained = of_files().filter(|kernel| kernel.name == "gemm_rs");
     let chained = chained.map(|kernel| subject(&kernel, &added));
     let each = of_files().zip(schedules).map(|(kernel, schedule)| subject(&kernel, &schedule));
