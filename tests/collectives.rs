@@ -17,7 +17,7 @@ const LAUNCHES: usize = 4;
 /// Fewer rows and columns than ranks; shards across tiles and k-steps; rows of no multiple of 16
 /// bytes; whole tiles.
 const SHAPES: [[usize; 3]; 5] =
-    [[1, 3, 5], [130, 264, 72], [385, 333, 200], [700, 520, 333], [1024, 512, 512]];
+    [[1, 3, 5], [130, 264, 72], [385, 333, 200], [700, 520, 141], [1024, 512, 128]];
 
 /// A whole matrix of integers in -1..=1 whose every rank can make any part.
 #[derive(Debug, Clone)]

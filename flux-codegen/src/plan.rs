@@ -179,13 +179,13 @@ impl<'p> Plan<'p> {
         let ([m, n, ..], span) = row.expect("the loop reads a row of the table");
         let names = |stmt: &Stmt| matches!(stmt.op, Op::Row { .. } | Op::Let { .. });
         let (head, tail) = split_at(body, |stmt| !names(stmt));
-        let tile = program.tile;
+        let origin = [first_of(head, *m, span)?, first_of(head, *n, span)?];
         let majors = [Major::K, Major::K];
         Ok(Plan {
             abi: Abi::of(program),
             prologue,
             tiles,
-            origin: [Expr::from(*m) * tile.m, Expr::from(*n) * tile.n],
+            origin,
             head,
             slices: None,
             products: &[],
@@ -198,7 +198,7 @@ impl<'p> Plan<'p> {
             a_major: majors[0],
             b_major: majors[1],
             m_blocks: tile_blocks(program, &[], majors, span)?,
-            columns: tile.n,
+            columns: program.tile.n,
         })
     }
 
@@ -308,6 +308,19 @@ fn slices(stmt: &Stmt) -> Result<(Option<SliceLoop<'_>>, &Stmt), Error> {
 fn find_mainloop(body: &[Stmt]) -> Option<Span> {
     let found = |stmt: &&Stmt| matches!(stmt.op, Op::Mainloop { .. });
     Statements::of(body).find(found).map(|stmt| stmt.span)
+}
+
+/// The first row, or column, of the tile whose number a table's row has: the first that `head` makes of
+/// it. That is no multiple of the tile where a rank's rows begin elsewhere.
+fn first_of(head: &[Stmt], number: VarId, span: Span) -> Result<Expr, Error> {
+    let made = head.iter().find_map(|stmt| match &stmt.op {
+        Op::Let { var, value } if value.mentions(number) => Some(Expr::from(*var)),
+        _ => None,
+    });
+    made.ok_or_else(|| {
+        let message = "nothing is made of the number of a tile ahead of what is stored";
+        Error::unsupported(span, message, "name the first row and the first column of the tile")
+    })
 }
 
 /// Whether `expr` is the same number on every tile.
@@ -448,4 +461,30 @@ fn tile_blocks(
 /// The index of a variable.
 pub(crate) fn index(var: VarId) -> usize {
     var.index()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Plan;
+    use flux_ir::program::{Expr, Op};
+    use flux_ir::{Kernel, Schedule, lower};
+
+    /// Tiles of own rows begin where the rows of the rank do.
+    #[test]
+    fn a_tile_that_multiplies_nothing_begins_where_its_window_does() {
+        for shared in ["sharded", "global"] {
+            let text = format!(
+                "kernel @k(%x: &{shared}<bf16>, %c: &mut {shared}<bf16>) {{ for tile in %c {{ \
+                 %0 = load %x store %c, %0 }} }}"
+            );
+            let kernel: Kernel = text.parse().expect("a kernel");
+            let program = lower::lower(&kernel, &Schedule::sm_90a()).expect("a Program");
+            let windows = program.statements().filter_map(|stmt| match &stmt.op {
+                Op::Store { to, .. } => Some([to.rows.lo.clone(), to.cols.lo.clone()]),
+                _ => None,
+            });
+            let windows: Vec<[Expr; 2]> = windows.collect();
+            assert_eq!(windows, [Plan::of(&program).expect("a plan").origin], "{program}");
+        }
+    }
 }
