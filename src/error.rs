@@ -30,10 +30,10 @@ pub enum Error {
     /// A world's name that is none.
     #[error("expected a world such as `host:8`, `gpu:4`, `devices:0,1` or `env`, found `{0}`")]
     WorldName(String),
-    /// Ranks of the host on two machines.
+    /// Ranks on two machines.
     #[error(
-        "rank {own_rank} is on machine `{}`, rank {rank} on `{}`: ranks on the host share memory, and \
-         so one machine", hosts[0], hosts[1]
+        "rank {own_rank} is on machine `{}`, rank {rank} on `{}`: ranks share memory, and so one \
+         machine", hosts[0], hosts[1]
     )]
     OtherMachine {
         /// This rank.
@@ -328,6 +328,18 @@ pub enum Error {
         kernel: String,
         /// The peer.
         peer: u32,
+    },
+    /// A rank that takes part in a launch, and whose process has ended.
+    #[error("rank {rank}: `{kernel}` gave up as rank {peer} is gone: {reason}")]
+    PeerGone {
+        /// This rank.
+        rank: u32,
+        /// The kernel.
+        kernel: String,
+        /// The rank that is gone.
+        peer: u32,
+        /// What is known of it.
+        reason: String,
     },
     /// Launches that were under way when their rank recovered.
     #[error("rank {rank} recovered while launches of it were under way: they have no results")]

@@ -7,6 +7,9 @@
 //! multiprocessor, so some are kept back where copies between ranks of one GPU feed kernels. Copies
 //! to another GPU need none.
 //!
+//! Or the one rank of a process, whose peers are other processes: their heaps are mapped here, and ranks
+//! that share a GPU have their shares of it all the same, as whoever shares it may let them run at once.
+//!
 //! Or one active rank among passive peers, which are memory and nothing else: what they would send
 //! is played by copy engines.
 
@@ -18,6 +21,7 @@ mod card;
 mod choose;
 mod departure;
 mod feed;
+mod gone;
 mod inbound;
 mod instance;
 mod lane;
@@ -26,6 +30,7 @@ mod ready;
 mod record;
 mod reduction;
 mod script;
+mod site;
 mod watch;
 mod workspace;
 
@@ -33,13 +38,15 @@ pub(crate) use capture::Captured;
 pub(crate) use instance::GpuInstance;
 pub(crate) use lane::LaunchId;
 pub use outbox::{Outbox, Peers};
+pub(crate) use site::{Site, alike};
 
 use crate::error::Error;
 use crate::session::{Members, Session};
 use crate::tensor::{Element, Memory};
 use card::{Card, cards};
-use flux_runtime::{Device, DeviceBuffer, Stream};
+use flux_runtime::{Device, DeviceBuffer, Joined, Stream};
 use lane::{COPIERS, Copier, Lane};
+use site::{Others, Shares, shares, shares_of};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -65,7 +72,13 @@ pub(crate) struct Gpu {
 #[derive(Debug)]
 struct Inner {
     cards: Vec<Card>,
+    /// Of the ranks of this process.
     lanes: Vec<Lane>,
+    /// The first of them.
+    first: u32,
+    /// All GPUs of the world, and how ranks share them.
+    shares: Vec<Shares>,
+    others: Option<Others>,
     passive: Option<Passive>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
     /// can be spinning.
@@ -84,6 +97,50 @@ pub(crate) struct Passive {
     peers: Peers,
     /// What they copy and signal: a pair of streams for each agent that waits for CTAs.
     senders: [(Stream, Stream); COPIERS],
+}
+
+impl Inner {
+    /// Ranks of this process alone.
+    fn new(cards: Vec<Card>, lanes: Vec<Lane>, shares: Vec<Shares>) -> Inner {
+        Inner {
+            cards,
+            lanes,
+            first: 0,
+            shares,
+            others: None,
+            passive: None,
+            dropped: Mutex::default(),
+            instances: Mutex::default(),
+            enqueuing: RwLock::default(),
+        }
+    }
+}
+
+/// The GPU of a process that is not a rank yet.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    cards: Vec<Card>,
+    pub(crate) site: Site,
+}
+
+/// What ranks on `cards` may have of [`share`]: ranks are alike, wherever they are.
+fn streams(cards: &[Card]) -> (usize, bool) {
+    let of = |card: &Card| share(card.here, |n| card.device.require_connections(n).is_ok());
+    cards.iter().map(of).min().unwrap_or((1, false))
+}
+
+/// A lane for each rank, given the index of its card. Each has so many streams that copy, and as many
+/// for signals where these stand `apart`.
+fn lanes(
+    cards: &[Card],
+    of_ranks: &[usize],
+    (copiers, apart): (usize, bool),
+) -> Result<Vec<Lane>, Error> {
+    let lane = |&card: &usize| {
+        let Card { device, ranks, .. } = &cards[card];
+        Lane::new(device, (card, *ranks), copiers, apart)
+    };
+    of_ranks.iter().map(lane).collect()
 }
 
 /// The streams that each of `ranks` virtual ranks may have, of so many hardware queues: how many
@@ -138,14 +195,34 @@ impl Gpu {
     pub(crate) fn open(ordinals: &[u32]) -> Result<Gpu, Error> {
         let (cards, of_ranks) = cards(ordinals)?;
         for card in &cards {
-            card.device.require_connections(2 * card.ranks + 1)?;
+            card.device.require_connections(2 * card.here + 1)?;
         }
-        let streams = cards.iter().map(|card| {
-            share(card.ranks, |queues| card.device.require_connections(queues).is_ok())
-        });
-        // Ranks are alike, wherever they are.
-        let streams = streams.min().unwrap_or((1, false));
-        Gpu::new(cards, &of_ranks, streams, None)
+        let shares = shares(&cards);
+        let lanes = lanes(&cards, &of_ranks, streams(&cards))?;
+        Ok(Gpu::over(Inner::new(cards, lanes, shares), of_ranks.len() as u32))
+    }
+
+    /// The GPU of a process that is to be a rank: number `local_rank`, counted on from 0 where there are
+    /// fewer.
+    pub(crate) fn alone(local_rank: u32) -> Result<Alone, Error> {
+        let devices = flux_runtime::probe()?.devices;
+        let (cards, _) = cards(&[local_rank % devices.max(1)])?;
+        let site = Site::of(&cards[0].device);
+        Ok(Alone { cards, site })
+    }
+
+    /// The rank of this process, whose peers are at `sites`, by rank.
+    pub(crate) fn join(alone: Alone, joined: Arc<Joined>, sites: Vec<Site>) -> Result<Gpu, Error> {
+        let Alone { mut cards, site } = alone;
+        for card in &mut cards {
+            card.ranks = sites.iter().filter(|other| other.uuid == site.uuid).count() as u32;
+            card.device.require_connections(2 * card.here + 1)?;
+            sites.iter().try_for_each(|other| card.device.require_reach(other.uuid))?;
+        }
+        let lanes = lanes(&cards, &[0], streams(&cards))?;
+        let (first, world, shares) = (joined.rank(), joined.world(), shares_of(&sites));
+        let others = Some(Others { joined, sites });
+        Ok(Gpu::over(Inner { first, others, ..Inner::new(cards, lanes, shares) }, world))
     }
 
     /// One active rank among peers that are nothing but memory.
@@ -156,39 +233,19 @@ impl Gpu {
         device.require_connections(10)?;
         let sender = || Ok::<_, Error>((Stream::new(device)?, Stream::new(device)?));
         let senders = [sender()?, sender()?];
-        Gpu::new(cards, &of_ranks, (COPIERS, true), Some(Passive { peers, senders }))
+        let (shares, passive) = (shares(&cards), Some(Passive { peers, senders }));
+        let lanes = lanes(&cards, &of_ranks, (COPIERS, true))?;
+        Ok(Gpu::over(Inner { passive, ..Inner::new(cards, lanes, shares) }, 1))
     }
 
-    /// Each rank has so many streams that copy, and as many for signals where these stand `apart`.
-    fn new(
-        cards: Vec<Card>,
-        of_ranks: &[usize],
-        (copiers, apart): (usize, bool),
-        passive: Option<Passive>,
-    ) -> Result<Gpu, Error> {
-        let lanes = of_ranks
-            .iter()
-            .map(|&card| {
-                let device = &cards[card].device;
-                Lane::new(device, (card, cards[card].ranks), copiers, apart)
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        let ranks = lanes.len() as u32;
-        let inner = Inner {
-            cards,
-            lanes,
-            passive,
-            dropped: Mutex::default(),
-            instances: Mutex::default(),
-            enqueuing: RwLock::default(),
-        };
+    fn over(inner: Inner, ranks: u32) -> Gpu {
         let (members, session) = (Members::new(0..ranks), Arc::new(Session::new(ranks)));
-        Ok(Gpu { inner: Arc::new(inner), members, session, stream: None })
+        Gpu { inner: Arc::new(inner), members, session, stream: None }
     }
 
-    /// What rank 0 runs on, in words.
+    /// What the first rank of this process runs on, in words.
     pub(crate) fn name(&self) -> &str {
-        &self.device(0).properties().name
+        &self.inner.cards[0].device.properties().name
     }
 
     /// The GPU of a rank.
@@ -225,7 +282,7 @@ impl Gpu {
     }
 
     pub(crate) fn lane(&self, rank: u32) -> &Lane {
-        &self.inner.lanes[self.members.in_world(rank) as usize]
+        &self.inner.lanes[(self.members.in_world(rank) - self.inner.first) as usize]
     }
 
     /// Ranks that compute.
@@ -308,13 +365,17 @@ impl Gpu {
     /// Why what a launch wrote is no result.
     pub(crate) fn why_spoiled(&self, launch: LaunchId) -> Option<Error> {
         let (rank, launch) = launch.parts();
-        self.inner.lanes.get(rank)?.reason(launch)
+        let lane = rank.checked_sub(self.inner.first as usize)?;
+        self.inner.lanes.get(lane)?.reason(launch)
     }
 
     /// Why launches of `rank` that have ended have no results, the first time it is asked for.
     fn failure(&self, rank: u32) -> Option<Error> {
         let own = self.own_instances(rank);
-        let stalled = own.iter().find_map(|instance| instance.take_stall());
+        // Of what was told to end, rather what had something to do.
+        let unsettled = own.iter().filter(|instance| instance.is_unsettled());
+        let gone = unsettled.chain(&own).find_map(|instance| instance.take_gone());
+        let stalled = gone.or_else(|| own.iter().find_map(|instance| instance.take_stall()));
         let failed = stalled.or_else(|| own.iter().find_map(|instance| instance.take_abandoned()));
         if failed.is_none() {
             own.iter().for_each(|instance| instance.settle());
@@ -330,6 +391,7 @@ impl Gpu {
                 Err(Error::Runtime(flux_runtime::Error::Timeout { .. })) => {}
                 ended => return ended,
             }
+            self.end_for_gone(rank)?;
             let own = self.own_instances(rank);
             for instance in own.iter().filter(|instance| instance.has_stalled()) {
                 instance.release(&self.card(rank).rescue)?;

@@ -260,6 +260,13 @@ impl Loaded {
                     Ok((of_lengths(&member)?, launch))
                 })?;
                 let (member, launch) = (Arc::clone(&chosen.0), chosen.1);
+                if self.meeting.spans_processes() {
+                    // Each has chosen for itself, from the same numbers.
+                    let said = format!("{} {launch:?}", member.schedule);
+                    let name = self.source.definition.name;
+                    let what = format!("the schedule and the CTAs of `{name}`");
+                    self.meeting.same(&what, said.into_bytes())?;
+                }
                 let (rank, limit) = (self.meeting.rank(), self.shared.limit);
                 // No rank may spin while another allocates: both can wait for the device. So all
                 // come to rest first, and none goes on before all have what they need.
@@ -267,11 +274,10 @@ impl Loaded {
                 self.meeting.barrier("at rest")?;
                 let workspace = self.meeting.share("workspace", || {
                     gpu.collect();
-                    gpu.workspace(&self.source, &member, launch)
+                    gpu.workspace(&self.source, &member, launch, &self.meeting)
                 })?;
-                let instance =
-                    gpu.instance(&self.source, &member, launch, rank, workspace, limit)?;
-                self.meeting.barrier("prepared")?;
+                let instance = gpu.instance(&self.source, &member, launch, rank, workspace, limit);
+                let instance = self.meeting.together("prepared", instance)?;
                 let place = Place::Gpu(instance);
                 Ok(Instance { launch, member, place, turn: Mutex::default() })
             }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::problem::Extents;
 use crate::session::Members;
 use flux_ir::fingerprint;
-use flux_runtime::{Joined, Rendezvous, Segment};
+use flux_runtime::{Device, Heaps, Joined, Rendezvous, Segment};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,35 @@ impl Meeting {
     ) -> Result<Vec<Segment>, Error> {
         let own = (self.rank, members.ranks());
         Ok(joined.share(&self.rendezvous, own, self.key("segments"), words, self.limit)?)
+    }
+
+    /// Heaps of each rank, mapped by all, where ranks are processes with a GPU each: `on` is this
+    /// one's, and says which ranks are on it too. `bytes` are those of the device and of the host.
+    pub(crate) fn heaps(
+        &self,
+        joined: &Joined,
+        members: &Members,
+        on: (&Arc<Device>, &[bool]),
+        bytes: (u64, u64),
+    ) -> Result<Heaps, Error> {
+        let (own, key) = ((self.rank, members.ranks()), self.key("heaps"));
+        let limit = self.limit.max(BUILD_LIMIT);
+        Ok(joined.share_heaps(&self.rendezvous, own, key, on, bytes, limit)?)
+    }
+
+    /// Whether each rank is a process of its own, and does for itself what ranks of one process do
+    /// once for all.
+    pub(crate) fn spans_processes(&self) -> bool {
+        self.rendezvous.spans_processes()
+    }
+
+    /// Checks that every rank says the same of `what`.
+    ///
+    /// # Errors
+    /// [`flux_runtime::Error::RanksDisagree`] on every rank.
+    pub(crate) fn same(&self, what: &str, said: Vec<u8>) -> Result<(), Error> {
+        let (key, limit) = (self.key(what), self.limit.max(BUILD_LIMIT));
+        Ok(self.rendezvous.agree(self.rank, key, what, said, limit)?)
     }
 
     /// Checks that every rank is about to do the same thing, to the same kernel, and gives every
@@ -108,7 +137,7 @@ impl Meeting {
     }
 
     /// What every rank has made for itself: where one could not, none has it.
-    fn together<T>(&self, purpose: &str, made: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn together<T>(&self, purpose: &str, made: Result<T, Error>) -> Result<T, Error> {
         let said = made.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let (key, limit) = (self.key(purpose), self.limit.max(BUILD_LIMIT));
         let all = self.rendezvous.all_gather(self.rank, key, said.into_bytes(), limit)?;

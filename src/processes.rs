@@ -1,6 +1,7 @@
 //! Worlds whose ranks are processes.
 
 use crate::error::Error;
+use crate::gpu::{Alone, Gpu, Site, alike};
 use crate::meeting::Meeting;
 use crate::session::Members;
 use crate::world::{Backend, World};
@@ -22,7 +23,9 @@ const BACKEND: &str = "FLUX_BACKEND";
 pub enum Processor {
     /// Threads of its process.
     Host,
-    /// A GPU: the one that has the number of the rank on its machine.
+    /// A GPU: the one that has the number of the rank on its machine. Where there are fewer GPUs than ranks,
+    /// they are counted on from the first: several processes share one, which then serves them in
+    /// turns.
     Gpu,
 }
 
@@ -103,8 +106,8 @@ impl Processes {
     ///
     /// # Errors
     /// [`Error::WorldSize`]; [`Error::Runtime`] where the ranks do not meet within the deadline, are
-    /// not the same version, or say different things; [`Error::OtherMachine`];
-    /// [`Error::Unsupported`] on GPUs, where ranks are not processes yet.
+    /// not the same version, say different things, or have GPUs of several kinds, GPUs that do not
+    /// reach each other's memory, or none; [`Error::OtherMachine`].
     pub fn join(self) -> Result<World, Error> {
         let Processes { job, on, deadline } = self;
         if !(1..=64).contains(&job.world) {
@@ -113,21 +116,23 @@ impl Processes {
         let has_gpu = || flux_runtime::probe().is_ok();
         let on = on.unwrap_or_else(|| if has_gpu() { Processor::Gpu } else { Processor::Host });
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        let joined = Joined::new(&job, Introduction { on, cores }.encode(), deadline)?;
+        // Its failure is told to the others, who would wait for this rank.
+        let gpu = (on == Processor::Gpu).then(|| Gpu::alone(job.local_rank));
+        let site = gpu.as_ref().map(|gpu| match gpu {
+            Ok(gpu) => Ok(gpu.site.clone()),
+            Err(error) => Err(error.to_string()),
+        });
+        let joined = Joined::new(&job, Introduction { on, cores, site }.encode(), deadline)?;
         let all: Vec<_> =
             joined.peers().iter().map(|p| Introduction::decode(&p.introduction)).collect();
         let differ = |(said, rank): (&Option<Introduction>, u32)| {
-            (said.map(|said| said.on) != all[0].map(|said| said.on)).then_some(rank)
+            (said.as_ref().map(|said| said.on) != all[0].as_ref().map(|said| said.on))
+                .then_some(rank)
         };
         let ranks: Vec<u32> = all.iter().zip(0..).filter_map(differ).collect();
         if !ranks.is_empty() {
             let what = "whether they are on GPUs or on the host (`FLUX_BACKEND`)".into();
             return Err(flux_runtime::Error::RanksDisagree { what, ranks }.into());
-        }
-        if on == Processor::Gpu {
-            let problem = "ranks on GPUs are threads of one process so far (`World::devices`): \
-                           FLUX_BACKEND=host runs processes on the host";
-            return Err(Error::Unsupported { kernel: "a process".into(), problem: problem.into() });
         }
         let own = &joined.peers()[joined.rank() as usize];
         for (peer, rank) in joined.peers().iter().zip(0..) {
@@ -136,6 +141,9 @@ impl Processes {
                 return Err(Error::OtherMachine { own_rank: joined.rank(), rank, hosts });
             }
         }
+        if let Some(gpu) = gpu {
+            return on_gpus(Arc::new(joined), gpu?, all, deadline);
+        }
         // The same on every rank: a launch has as many CTAs on each.
         let cores = all.iter().flatten().map(|said| said.cores).min().unwrap_or(1);
         let ctas = (cores / job.world).max(1);
@@ -143,31 +151,59 @@ impl Processes {
     }
 }
 
+/// The world of a rank on a GPU, whose peers have introduced themselves.
+fn on_gpus(
+    joined: Arc<Joined>,
+    gpu: Alone,
+    all: Vec<Option<Introduction>>,
+    limit: Duration,
+) -> Result<World, Error> {
+    let mut sites = Vec::with_capacity(all.len());
+    for (said, rank) in all.into_iter().zip(0..) {
+        match said.and_then(|said| said.site) {
+            Some(Ok(site)) => sites.push(site),
+            Some(Err(reason)) => return Err(flux_runtime::Error::OnRank { rank, reason }.into()),
+            None => {
+                let reason = "it has not said which GPU it has".into();
+                return Err(flux_runtime::Error::OnRank { rank, reason }.into());
+            }
+        }
+    }
+    alike(&sites)?;
+    let gpu = joined.settle(Gpu::join(gpu, Arc::clone(&joined), sites), limit)?;
+    Ok(World::joined(joined, Backend::Gpu(gpu)))
+}
+
 /// What ranks tell each other of themselves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Introduction {
     on: Processor,
     cores: u32,
+    /// Its GPU, where it is on one, or why it has none.
+    site: Option<Result<Site, String>>,
 }
 
 impl Introduction {
-    fn encode(self) -> Vec<u8> {
-        let on = match self.on {
-            Processor::Host => 0,
-            Processor::Gpu => 1,
+    fn encode(&self) -> Vec<u8> {
+        let (on, site) = match (self.on, &self.site) {
+            (Processor::Host, _) | (Processor::Gpu, None) => (0, Vec::new()),
+            (Processor::Gpu, Some(Ok(site))) => (1, site.encode()),
+            (Processor::Gpu, Some(Err(reason))) => (2, reason.as_bytes().to_vec()),
         };
-        [&[on][..], &self.cores.to_le_bytes()].concat()
+        [&[on][..], &self.cores.to_le_bytes(), &site].concat()
     }
 
     /// `None` where it is from another version.
     fn decode(bytes: &[u8]) -> Option<Introduction> {
-        let (on, cores) = bytes.split_first()?;
-        let on = match on {
-            0 => Processor::Host,
-            1 => Processor::Gpu,
+        let (on, rest) = bytes.split_first()?;
+        let (cores, rest) = rest.split_first_chunk::<4>()?;
+        let (on, site) = match on {
+            0 if rest.is_empty() => (Processor::Host, None),
+            1 => (Processor::Gpu, Some(Ok(Site::decode(rest)?))),
+            2 => (Processor::Gpu, Some(Err(String::from_utf8_lossy(rest).into_owned()))),
             _ => return None,
         };
-        Some(Introduction { on, cores: u32::from_le_bytes(cores.try_into().ok()?) })
+        Some(Introduction { on, cores: u32::from_le_bytes(*cores), site })
     }
 }
 
@@ -211,4 +247,27 @@ pub(crate) fn workspace(
     let (joined, members) = (Arc::clone(joined), members.clone());
     let parts = Arc::new(Shards { segments, joined, members });
     Ok(Workspace::over(verified, launch, parts)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Introduction, Processor, Site};
+    use flux_runtime::Uuid;
+
+    #[test]
+    fn introductions_come_back_as_they_were_told() {
+        let site = Site { uuid: Uuid([9; 16]), sms: 132, name: "NVIDIA H200".into() };
+        for (on, site) in [
+            (Processor::Host, None),
+            (Processor::Gpu, Some(Ok(site))),
+            (Processor::Gpu, Some(Err("no device".into()))),
+        ] {
+            let told = Introduction { on, cores: 70_000, site };
+            assert_eq!(Introduction::decode(&told.encode()).as_ref(), Some(&told));
+        }
+        for odd in [&[][..], &[0, 1, 0, 0], &[3, 1, 0, 0, 0], &[0, 1, 0, 0, 0, 0], &[1, 1, 0, 0, 0]]
+        {
+            assert_eq!(Introduction::decode(odd), None, "{odd:?}");
+        }
+    }
 }

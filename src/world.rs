@@ -343,6 +343,10 @@ impl fmt::Display for World {
                     write!(f, "rank {} of {} processes", joined.rank(), self.shared.size)
                 }
             },
+            Backend::Gpu(gpu) if let Some(joined) = &self.shared.joined => {
+                let (rank, size, name) = (joined.rank(), self.shared.size, gpu.name());
+                write!(f, "rank {rank} of {size} processes ({name})")
+            }
             Backend::Gpu(gpu) => match (gpu.passive(), gpu.ordinals()) {
                 (Some(_), _) => write!(f, "gpu:1 of {} ({})", self.shared.size, gpu.name()),
                 (None, None) => write!(f, "gpu:{} ({})", self.shared.size, gpu.name()),

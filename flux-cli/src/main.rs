@@ -10,6 +10,7 @@ mod order;
 mod show;
 mod sim;
 mod source;
+mod topo;
 mod trace;
 
 use clap::parser::ValueSource;
@@ -41,7 +42,8 @@ Examples:
   flux sim ag_gemm --m 8192 --n 49152 --k 12288 --world 8 --machine h200-nvlink
                                                        what a launch takes, and what it waits for
   flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt
-  flux launch -n 4 -- my_program --world env           four processes, each of them a rank";
+  flux launch -n 4 -- my_program --world env           four processes, each of them a rank
+  flux topo                                            the GPUs of this machine and their links";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -58,6 +60,8 @@ enum Verb {
     Bench(bench::Bench),
     /// Starts a program as the ranks of a world: processes of this machine.
     Launch(launch::Launch),
+    /// Shows the GPUs of this machine, what links them, and which part of the host is near each.
+    Topo,
 }
 
 /// Shows a kernel.
@@ -252,6 +256,7 @@ fn main() -> ExitCode {
         }
         Verb::Bench(bench) => bench::run(&bench),
         Verb::Launch(options) => launch::run(&options).map(|code| (String::new(), code)),
+        Verb::Topo => Ok((topo::run(), ExitCode::SUCCESS)),
     };
     match outcome {
         Ok((text, code)) => match io::stdout().lock().write_all(text.as_bytes()) {

@@ -23,6 +23,13 @@ fn show_without_a_kernel_lists_the_library() {
 }
 
 #[test]
+fn what_is_not_there_is_no_error_of_topo() {
+    let output = flux(&["topo"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("GPU"), "{}", said(&output));
+}
+
+#[test]
 fn a_kernel_of_the_library_shows_as_ir_program_and_ptx() {
     for (flag, mark) in [
         ("--ir", "kernel @gemm_rs("),

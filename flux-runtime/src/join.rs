@@ -13,6 +13,7 @@ use crate::rendezvous::{Rendezvous, Token};
 use crate::segment::Segment;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -216,10 +217,16 @@ impl Joined {
     /// # Errors
     ///
     /// Its own error, or [`Error::OnRank`].
-    pub fn settle<T>(&self, prepared: Result<T, Error>, limit: Duration) -> Result<T, Error> {
-        let (place, rank) = (self.meet(), self.rank);
-        let trade = Trade { joined: self, place: &place, rank, members: &[], key: 0, limit };
-        trade.together(prepared)
+    pub fn settle<T, E: From<Error> + Display>(
+        &self,
+        prepared: Result<T, E>,
+        limit: Duration,
+    ) -> Result<T, E> {
+        let said = prepared.as_ref().map(|_| ()).map_err(ToString::to_string);
+        let told: Result<Vec<()>, Error> = together(&self.meet(), self.rank, 0, said, limit);
+        // The own error says more than what is told of it.
+        let value = prepared?;
+        Ok(told.map(|_| value)?)
     }
 }
 
@@ -249,6 +256,7 @@ impl Trade<'_> {
         let made = made.and_then(|(own, fd)| Ok((own, joined.handover.offer(fd)?)));
         let size = sizes.get(rank as usize).copied().unwrap_or(0);
         let said = made.as_ref().map(|(_, offer)| (offer.ticket, size));
+        let said = said.map_err(ToString::to_string);
         let tickets: Vec<(Ticket, u64)> = together(self.place, rank, self.key, said, limit)?;
         let (own, _offer) = made?;
         let mut own = Some(own);
@@ -271,7 +279,7 @@ impl Trade<'_> {
 
     /// Tells all what became of this rank's part: everybody's was good, or the error is everybody's.
     fn together<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        let said = outcome.as_ref().map(|_| ());
+        let said = outcome.as_ref().map(|_| ()).map_err(ToString::to_string);
         let told: Result<Vec<()>, Error> =
             together(self.place, self.rank, self.key, said, self.limit);
         // The own error says more than what is told of it.
@@ -285,11 +293,10 @@ fn together<T: Serialize + DeserializeOwned>(
     place: &Rendezvous,
     rank: u32,
     key: u64,
-    outcome: Result<T, &Error>,
+    outcome: Result<T, String>,
     limit: Duration,
 ) -> Result<Vec<T>, Error> {
-    let said: Result<T, String> = outcome.map_err(Error::to_string);
-    let all = place.all_gather(rank, key, encode(&said)?, limit)?;
+    let all = place.all_gather(rank, key, encode(&outcome)?, limit)?;
     let each = all.iter().zip(0..).map(|(said, rank)| {
         let outcome: Result<T, String> = decode(said)?;
         outcome.map_err(|reason| Error::OnRank { rank, reason })

@@ -46,7 +46,9 @@ fn play(role: &str) -> Result<(), Error> {
     let joined = Joined::new(&Job::from_env()?, Vec::new(), limit)?;
     println!("joined");
     let outcome = meet(role, &joined, limit);
-    joined.wait_idle(SHORT);
+    // A place that a rank keeps does not keep the rank itself.
+    let _kept = joined.meet();
+    joined.wait_idle(if role == "share" { LONG } else { SHORT });
     outcome
 }
 

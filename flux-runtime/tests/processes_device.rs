@@ -53,13 +53,19 @@ impl Player {
     fn new(ordinal: impl Fn(u32, u32) -> u32) -> Result<Player, Error> {
         let begin = Instant::now();
         let job = Job::from_env()?;
-        let device = Device::open(ordinal(job.local_rank, probe()?.devices))?;
-        let opened = begin.elapsed();
-        let joined = Joined::new(&job, device.properties().uuid.0.into(), LONG)?;
-        println!("{} opens in {opened:?}, joins after {:?}", say(&joined), begin.elapsed());
-        let own = device.properties().uuid;
-        let near = joined.peers().iter().map(|peer| peer.introduction == own.0).collect();
-        Ok(Player { place: joined.meet(), joined, device, near })
+        let joined = Joined::new(&job, Vec::new(), LONG)?;
+        println!("{} has joined after {}", say(&joined), ms(begin));
+        ranks::step("has joined");
+        let begin = Instant::now();
+        let opened = Device::open(ordinal(job.local_rank, probe()?.devices));
+        ranks::step(format!("has opened {opened:?}"));
+        // Whose GPU is not to be had is said to all.
+        let device = joined.settle(opened, LONG)?;
+        println!("{} has opened its device after {}", say(&joined), ms(begin));
+        let (place, own) = (joined.meet(), device.properties().uuid);
+        let all = place.all_gather(joined.rank(), 98, own.0.into(), LONG)?;
+        let near = all.iter().map(|uuid| *uuid == own.0).collect();
+        Ok(Player { place, joined, device, near })
     }
 
     fn heaps(&self, key: u64, bytes: u64) -> Result<Heaps, Error> {
@@ -68,6 +74,7 @@ impl Player {
         let own = (self.joined.rank(), &members[..]);
         let on = (&self.device, &self.near[..]);
         let heaps = self.joined.share_heaps(&self.place, own, key, on, (bytes, 4096), LONG)?;
+        ranks::step("has mapped all");
         println!("{} has mapped {bytes} bytes of all in {}", say(&self.joined), ms(begin));
         Ok(heaps)
     }
@@ -104,7 +111,9 @@ fn play(role: &str) -> Result<(), Error> {
         }
         other => panic!("no role `{other}`"),
     };
+    ranks::step("has played");
     player.joined.wait_idle(LONG);
+    ranks::step("ends");
     outcome
 }
 
@@ -131,7 +140,9 @@ impl Player {
         // The last bytes of each are there, too.
         stream.fill_u8(heaps.span((rank + 1) % world, BYTES - 16, 16)?, 7)?;
         stream.synchronize(LONG)?;
+        ranks::step("has written");
         self.barrier()?;
+        ranks::step("all have written");
         for from in 0..world {
             let word = heaps.host(rank)?.words()[from as usize].load(Ordering::Acquire);
             assert_eq!(word, 200 + from, "of the host");
@@ -184,7 +195,9 @@ impl Player {
         self.barrier()?;
         // SAFETY: the kernel uses the words at three addresses, by atomic operations.
         unsafe { launch.enqueue(&stream) }?;
+        ranks::step("has launched");
         stream.synchronize(LONG)?;
+        ranks::step("its kernel has ended");
         let ns = ended.words()[0].load(Ordering::Acquire);
         assert!(rank > 0 || ns > 0, "a word did not come");
         if rank == 0 {

@@ -62,7 +62,6 @@ impl GpuInstance {
         if let Some(sharing) = &self.sharing {
             sharing.parts.fill(0)?;
         }
-        self.workspace.forget_abandoned();
         let totals = Totals::after(&self.program, self.launch, launches)
             .map_err(|error| self.unsupported(&error.to_string()))?;
         // Passive peers have nobody else.

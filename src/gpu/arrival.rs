@@ -98,9 +98,9 @@ impl Gpu {
             Some(Passive { peers: Peers::Host, .. }) => PCIE,
             Some(Passive { peers: Peers::Device, .. }) => PASSIVE_DEVICE,
             Some(Passive { peers: Peers::Resident, .. }) => DEVICE,
-            None => match self.inner.cards.as_slice() {
+            None => match self.inner.shares.as_slice() {
                 [] | [_] => DEVICE,
-                cards => NVLINK.shared(cards.iter().map(|card| card.ranks).max().unwrap_or(1)),
+                gpus => NVLINK.shared(gpus.iter().map(|gpu| gpu.ranks).max().unwrap_or(1)),
             },
         }
     }

@@ -120,14 +120,14 @@ impl Gpu {
 
     /// Launches a graph of `rank`.
     pub(crate) fn replay(&self, rank: u32, captured: &Captured) -> Result<(), Error> {
-        let lane = self.lane(rank);
+        let (lane, rescue) = (self.lane(rank), &self.card(rank).rescue);
         lane.require_free("a graph in a graph")?;
         let Used { instances, written, .. } = &captured.used;
         for instance in instances {
             // A group's kernel may be among them: its ranks recover alone.
             let GpuInstance { session, members, rank, watch, .. } = &**instance;
             session.launch(members, *rank, &watch.kernel)?;
-            instance.require_sound(lane)?;
+            instance.require_sound(lane, rescue)?;
         }
         let Some(graph) = &captured.graph else { return Ok(()) };
         let (_enqueuing, stream) = (self.enqueuing(), self.stream(rank));
@@ -150,8 +150,12 @@ impl Gpu {
 }
 
 impl GpuInstance {
-    /// Refuses launches of a kernel of which one has failed.
-    pub(super) fn require_sound(&self, lane: &Lane) -> Result<(), Error> {
+    /// Refuses launches of a kernel of which one has failed, or of which a rank is gone.
+    pub(super) fn require_sound(&self, lane: &Lane, rescue: &Stream) -> Result<(), Error> {
+        if let Some(gone) = self.gone() {
+            self.end_for_gone(lane, rescue)?;
+            return Err(gone);
+        }
         if let Some(stall) = self.take_stall() {
             lane.spoil(stall.clone());
             return Err(stall);

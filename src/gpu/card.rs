@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) device: Arc<Device>,
-    /// Ranks that share it.
+    /// Ranks that share it, and those of them that are of this process.
     pub(super) ranks: u32,
+    pub(super) here: u32,
     /// Ends what other streams wait for in vain.
     pub(super) rescue: Stream,
     /// Loaded machine code, by the address of its PTX.
@@ -32,6 +33,7 @@ pub(super) fn cards(ordinals: &[u32]) -> Result<(Vec<Card>, Vec<usize>), Error> 
             }
         };
         cards[index].ranks += 1;
+        cards[index].here += 1;
         of_ranks.push(index);
     }
     for card in &cards {
@@ -44,11 +46,11 @@ pub(super) fn cards(ordinals: &[u32]) -> Result<(Vec<Card>, Vec<usize>), Error> 
 
 impl Card {
     /// The device of this number, which has to run what is compiled for Hopper.
-    fn open(ordinal: u32) -> Result<Card, Error> {
+    pub(super) fn open(ordinal: u32) -> Result<Card, Error> {
         let device = Device::open(ordinal)?;
         device.require_architecture(Architecture::Sm90a)?;
         let rescue = Stream::new(&device)?;
-        Ok(Card { device, ranks: 0, rescue, modules: Mutex::default() })
+        Ok(Card { device, ranks: 0, here: 0, rescue, modules: Mutex::default() })
     }
 
     /// The loaded code of an image.

@@ -3,6 +3,7 @@
 
 use super::arrival::Link;
 use super::outbox::Peers;
+use super::site::Shares;
 use super::{COPY_SMS, Gpu, Passive};
 use crate::error::Error;
 use crate::source::{Member, Source, copies_first, tiles};
@@ -49,12 +50,11 @@ impl Gpu {
             }
         };
         let mut share = u32::MAX;
-        for card in &self.inner.cards {
+        for &Shares { sms, ranks } in &self.inner.shares {
             // Alone on its GPU a rank copies to other GPUs, beside which nothing is kept back.
-            let is_alone = card.ranks == 1 && self.passive().is_none();
+            let is_alone = ranks == 1 && self.passive().is_none();
             let reserve = if within && !is_alone { COPY_SMS } else { 0 };
-            let sms = card.device.properties().sms;
-            share = share.min(SmBudget::split(sms, card.ranks, reserve)?.ctas);
+            share = share.min(SmBudget::split(sms, ranks, reserve)?.ctas);
         }
         let share = share / program.split_k;
         let tiles = tiles(program, shape);

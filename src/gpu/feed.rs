@@ -246,6 +246,9 @@ impl GpuInstance {
                 feeder.raise()?;
             }
             if rests {
+                if let Some(gone) = self.gone() {
+                    return Err(gone);
+                }
                 if let Some(stall) = self.take_stall() {
                     return Err(stall);
                 }

@@ -19,7 +19,8 @@ use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferKind, Engine, Program, SignalId};
 use flux_ir::stream;
 use flux_runtime::{
-    Device, DeviceBuffer, Event, Function, Residency, StallReport, Stream, TensorMap, Timing,
+    Device, DeviceBuffer, Event, Function, Joined, Residency, StallReport, Stream, TensorMap,
+    Timing,
 };
 use flux_sim::{GivenUp, TileRanges};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,6 +35,8 @@ pub(crate) struct GpuInstance {
     pub(super) rank: u32,
     pub(super) members: Members,
     pub(super) session: Arc<Session>,
+    /// Where peers are processes.
+    pub(super) joined: Option<Arc<Joined>>,
     pub(super) program: Program,
     pub(super) workspace: Arc<GpuWorkspace>,
     function: Function,
@@ -119,7 +122,7 @@ impl Gpu {
         let beside = engines(program, When::WithGrid).count();
         if beside > self.lane(rank).copiers.len() {
             // What a lane with fewer streams was refused.
-            device.require_connections((1 + beside as u32) * card.ranks + 1)?;
+            device.require_connections((1 + beside as u32) * card.here + 1)?;
         }
         let inbound = match self.passive() {
             Some(Passive { peers, .. }) if program.communicates() => {
@@ -133,6 +136,7 @@ impl Gpu {
             rank,
             members: self.members.clone(),
             session: Arc::clone(&self.session),
+            joined: self.inner.others.as_ref().map(|others| Arc::clone(&others.joined)),
             program: program.clone(),
             workspace,
             function,
@@ -255,7 +259,8 @@ impl GpuInstance {
         args: &[Arg<'_>],
     ) -> Result<(), Error> {
         let lane = gpu.lane(self.rank);
-        self.require_sound(lane)?;
+        let rescue = &gpu.card(self.rank).rescue;
+        self.require_sound(lane, rescue)?;
         let _enqueuing = gpu.enqueuing();
         // Whatever refuses the arguments comes first: no peer has been told of this launch yet.
         let main = gpu.stream(self.rank);
@@ -282,6 +287,8 @@ impl GpuInstance {
         if let Err(error) = &launched {
             self.watch.poison();
             lane.spoil(error.clone());
+            // What was launched before waits for the same rank, and memory is freed behind it.
+            self.end_for_gone(lane, rescue)?;
         }
         launched
     }
@@ -306,6 +313,11 @@ impl GpuInstance {
     /// Notes that every launch so far has ended well.
     pub(super) fn settle(&self) {
         self.settled.store(self.launched(), Ordering::Relaxed);
+    }
+
+    /// Whether there are launches that are not known to have ended well.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.launched() != self.settled.load(Ordering::Relaxed)
     }
 
     /// The first launch that may have given up.
@@ -336,11 +348,11 @@ impl GpuInstance {
 
     /// That a peer gave up a launch of this rank's as well, the first time it is asked for.
     pub(super) fn take_abandoned(&self) -> Option<Error> {
-        let (peer, epoch) = self.workspace.abandoned()?;
         // Launches are compared as signals are: their numbers may pass 2³¹.
-        let took_part = self.launched().wrapping_sub(epoch).cast_signed() >= 0;
-        let concerns = peer != self.rank && took_part && !self.watch.is_poisoned();
-        concerns.then(|| {
+        let took_part = |epoch| self.launched().wrapping_sub(epoch).cast_signed() >= 0;
+        let concerns = |&(peer, epoch): &(u32, u32)| peer != self.rank && took_part(epoch);
+        let (peer, _) = self.workspace.abandoned().find(concerns)?;
+        (!self.watch.is_poisoned()).then(|| {
             self.watch.poison();
             Error::PeerGaveUp { rank: self.rank, kernel: self.watch.kernel.clone(), peer }
         })
@@ -448,11 +460,14 @@ impl GpuInstance {
     ) -> Result<(), Error> {
         let wanted = target as u32;
         let index = self.workspace.signal(signal) / 4 + u64::from(slot);
-        let stop = || self.watch.is_stalled();
+        let stop = || self.watch.is_stalled() || self.is_gone();
         let host = self.workspace.heaps.host(self.rank)?;
         match host.wait_at_least(index, wanted, limit, stop) {
             Ok(_) => Ok(()),
             Err(flux_runtime::Error::WordTimeout { seen, .. }) => {
+                if let Some(gone) = self.gone() {
+                    return Err(gone);
+                }
                 Err(self.take_stall().unwrap_or(Error::PeerBehind {
                     rank: self.rank,
                     kernel: source.definition.name.into(),

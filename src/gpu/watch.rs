@@ -16,6 +16,8 @@ pub(crate) struct Watch {
     report: HostBuffer,
     /// Whether the failure of a launch has been told: nothing is launched any more.
     taken: AtomicBool,
+    /// Whether launches were told to end.
+    ended: AtomicBool,
     rank: u32,
     pub(super) kernel: String,
     file: &'static str,
@@ -34,6 +36,7 @@ impl Watch {
         Ok(Watch {
             report: HostBuffer::alloc(device, flux_ir::abi::REPORT_BYTES.into())?,
             taken: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             rank,
             kernel: source.definition.name.into(),
             file: source.definition.file,
@@ -78,9 +81,20 @@ impl Watch {
         })
     }
 
+    /// Notes that launches are told to end; whether they were before.
+    pub(super) fn end(&self) -> bool {
+        self.ended.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether launches were told to end, or have given up.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) || self.is_stalled()
+    }
+
     /// Forgets what failed.
     pub(super) fn clear(&self) {
         StallReport::clear(self.report.words());
+        self.ended.store(false, Ordering::Relaxed);
         self.taken.store(false, Ordering::Relaxed);
     }
 

@@ -3,12 +3,14 @@
 use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::error::Error;
+use crate::meeting::Meeting;
 use crate::source::{Member, Source, rejected};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
 use flux_runtime::{HeapMemory, Heaps, Layout, Rows};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Symmetric buffers and signals of all ranks.
 #[derive(Debug)]
@@ -16,8 +18,9 @@ pub(crate) struct GpuWorkspace {
     pub(crate) heaps: Heaps,
     buffers: Vec<Option<SymmetricBuffer>>,
     signals: Vec<u64>,
-    /// The rank and launch that gave up first of those whose copies were let go.
-    abandoned: Mutex<Option<(u32, u32)>>,
+    /// Where in its host heap a rank says that it gave up a launch and let its copies go, and which
+    /// one: two words.
+    abandoned: u64,
 }
 
 /// Where a symmetric buffer lies in every rank's heap.
@@ -52,23 +55,28 @@ impl GpuWorkspace {
         Ok(Rows { span, pitch_bytes })
     }
 
-    /// Notes that `rank` gave up launch `epoch`, before anything it sent wrongly can arrive.
+    /// Notes that `rank`, of this process, gave up launch `epoch`, before anything it sent wrongly can
+    /// arrive. It is forgotten when the rank's heaps are zeroed.
     pub(super) fn abandon(&self, rank: u32, epoch: u32) {
-        self.first_abandoned().get_or_insert((rank, epoch));
+        if let Some([has, which]) = self.abandon_words(rank)
+            && has.load(Ordering::Relaxed) == 0
+        {
+            which.store(epoch, Ordering::Relaxed);
+            has.store(1, Ordering::Release);
+        }
     }
 
-    /// The rank and launch that gave up.
-    pub(super) fn abandoned(&self) -> Option<(u32, u32)> {
-        *self.first_abandoned()
+    /// Ranks that gave up, and the launch that each of them did.
+    pub(super) fn abandoned(&self) -> impl Iterator<Item = (u32, u32)> {
+        (0..self.heaps.world()).filter_map(|rank| {
+            let [has, which] = self.abandon_words(rank)?;
+            (has.load(Ordering::Acquire) != 0).then(|| (rank, which.load(Ordering::Relaxed)))
+        })
     }
 
-    /// Forgets who gave up: every rank begins anew.
-    pub(super) fn forget_abandoned(&self) {
-        *self.first_abandoned() = None;
-    }
-
-    fn first_abandoned(&self) -> MutexGuard<'_, Option<(u32, u32)>> {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+    fn abandon_words(&self, rank: u32) -> Option<&[AtomicU32; 2]> {
+        let words = self.heaps.host(rank).ok()?.words();
+        words.get(self.abandoned as usize / 4..)?.first_chunk()
     }
 
     /// Offset of a signal array in the heap of its home, in bytes.
@@ -79,12 +87,13 @@ impl GpuWorkspace {
 
 impl Gpu {
     /// Lays out and allocates the workspace of `launch`. Symmetric buffers have the same extents
-    /// on every rank, so rank 0's are everyone's.
+    /// on every rank, so rank 0's are everyone's. Where ranks are processes, all of them meet.
     pub(crate) fn workspace(
         &self,
         source: &Source,
         member: &Member,
         launch: Launch,
+        meeting: &Meeting,
     ) -> Result<GpuWorkspace, Error> {
         let verified = &member.verified;
         verified.check_launch(launch).map_err(rejected(source.definition))?;
@@ -115,6 +124,20 @@ impl Gpu {
             };
             signals.push(heap.place(4 * u64::from(view.signal_len(id)))?);
         }
+        let abandoned = host.place(8)?;
+        let (device, host) = (device.bytes(), host.bytes());
+        if let Some(others) = &self.inner.others {
+            let offsets = buffers.iter().map(|buffer| buffer.map_or(0, |buffer| buffer.offset));
+            let layout = offsets.chain(signals.iter().copied()).chain([device, host]);
+            meeting.same(
+                &format!("where the workspace of `{}` has what", source.definition.name),
+                layout.flat_map(u64::to_le_bytes).collect(),
+            )?;
+            let near = others.near(&self.members);
+            let on = (self.device(meeting.rank()), &near[..]);
+            let heaps = meeting.heaps(&others.joined, &self.members, on, (device, host))?;
+            return Ok(GpuWorkspace { heaps, buffers, signals, abandoned });
+        }
         let peers = match self.passive() {
             Some(Passive { peers: Peers::Host, .. }) => HeapMemory::Host,
             Some(Passive { peers: Peers::Device | Peers::Resident, .. }) | None => {
@@ -128,7 +151,7 @@ impl Gpu {
             _ => (Arc::clone(self.device(rank.min(last))), peers),
         };
         let ranks: Vec<_> = (0..launch.world).map(heap).collect();
-        let heaps = Heaps::of(&ranks, device.bytes(), host.bytes().max(4))?;
-        Ok(GpuWorkspace { heaps, buffers, signals, abandoned: Mutex::default() })
+        let heaps = Heaps::of(&ranks, device, host)?;
+        Ok(GpuWorkspace { heaps, buffers, signals, abandoned })
     }
 }

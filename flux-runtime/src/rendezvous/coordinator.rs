@@ -116,29 +116,30 @@ impl Coordinator {
     /// Waits until no rank is in the middle of something, `limit` at most: each has abandoned its
     /// places, closed them, gone, or never come.
     pub fn wait_idle(&self, limit: Duration) {
-        self.wait(limit, |seat| seat.is_busy(u64::MAX));
+        self.wait(limit, |_, seat| seat.is_busy(u64::MAX));
     }
 
-    /// As [`Coordinator::wait_idle`], for the places of the world that `rank` has begun: in later ones
-    /// the others may be waiting for it.
+    /// As [`Coordinator::wait_idle`], for the others than `rank` and the places of the world that it has
+    /// begun: in later ones they may be waiting for it.
     pub(crate) fn wait_behind(&self, rank: u32, limit: Duration) {
         let sessions = match self.hall.lock().seats.get(rank as usize) {
             Some(Seat::Taken(line)) => line.begun(),
             Some(Seat::Empty | Seat::Left(_)) | None => 0,
         };
-        self.wait(limit, |seat| seat.is_busy(sessions));
+        self.wait(limit, |other, seat| other != rank && seat.is_busy(sessions));
     }
 
     /// Waits until every rank has come and gone, `limit` at most.
     pub(crate) fn wait_gone(&self, limit: Duration) {
-        self.wait(limit, |seat| !matches!(seat, Seat::Left(_)));
+        self.wait(limit, |_, seat| !matches!(seat, Seat::Left(_)));
     }
 
-    fn wait(&self, limit: Duration, is_awaited: impl Fn(&Seat) -> bool) {
+    fn wait(&self, limit: Duration, is_awaited: impl Fn(u32, &Seat) -> bool) {
         let start = Instant::now();
         let mut state = self.hall.lock();
         let is_greeting = || self.hall.strangers.load(Ordering::Acquire) > 0;
-        while (is_greeting() || state.seats.iter().any(&is_awaited)) && start.elapsed() < limit {
+        let any = |seats: &[Seat]| seats.iter().zip(0..).any(|(seat, rank)| is_awaited(rank, seat));
+        while (is_greeting() || any(&state.seats)) && start.elapsed() < limit {
             let rest = limit.saturating_sub(start.elapsed());
             let waited = self.hall.changed.wait_timeout(state, rest);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

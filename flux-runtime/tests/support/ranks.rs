@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,12 @@ const ROLE: &str = "FLUX_TEST_ROLE";
 
 /// What no test takes; then its processes are killed and it fails.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// What a process may take, in seconds, where that is not [`LONG`]: then it says so and ends.
+const LIMIT: &str = "FLUX_TEST_LIMIT";
+
+/// Whether processes say what they have done, and when.
+const STEPS: &str = "FLUX_TEST_STEPS";
 
 /// Every variable that a launcher might have set for the test itself.
 const LAUNCHERS: [&str; 14] = [
@@ -53,6 +60,13 @@ pub(crate) fn run_unless<E: Display, const N: usize>(
     cases: [(&str, fn()); N],
 ) -> ExitCode {
     if let Ok(role) = env::var(ROLE) {
+        thread::spawn(|| {
+            thread::sleep(limit());
+            step("still here, and ends itself");
+            eprintln!("a rank ends itself after {:?}", limit());
+            std::process::exit(3);
+        });
+        step("begins");
         return match play(&role) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -76,6 +90,22 @@ pub(crate) fn run_unless<E: Display, const N: usize>(
         .with_ignored_flag(is_missing)
     });
     libtest_mimic::run(&arguments, trials.into()).exit_code()
+}
+
+/// What a process may take.
+fn limit() -> Duration {
+    let said = env::var(LIMIT).ok().and_then(|seconds| seconds.parse().ok());
+    said.map_or(LONG, Duration::from_secs)
+}
+
+/// Says what a rank has come to, where somebody wants to know.
+pub(crate) fn step(what: impl Display) {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let began = BEGAN.get_or_init(Instant::now);
+    if env::var(STEPS).is_ok() {
+        let rank = env::var("RANK").unwrap_or_default();
+        eprintln!("[{:7.3}] rank {rank}: {what}", began.elapsed().as_secs_f64());
+    }
 }
 
 /// One rank's process. It is killed when it is dropped.
@@ -144,7 +174,7 @@ impl Process {
     /// Waits until the process says `line`, whatever it says before.
     pub(crate) fn wait_for(&self, line: &str) {
         loop {
-            match self.lines.recv_timeout(LONG) {
+            match self.lines.recv_timeout(limit()) {
                 Ok(said) if said == line => return,
                 Ok(_) => {}
                 Err(error) => panic!("expected `{line}`: {error}"),
@@ -162,7 +192,10 @@ impl Process {
         let status = loop {
             match self.child.try_wait().expect("a child") {
                 Some(status) => break status,
-                None if start.elapsed() > LONG => panic!("a process did not end"),
+                None if start.elapsed() > limit() => {
+                    let said: Vec<_> = self.lines.try_iter().collect();
+                    panic!("a process did not end; it said {said:?}");
+                }
                 None => thread::sleep(Duration::from_millis(5)),
             }
         };
