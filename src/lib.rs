@@ -69,8 +69,8 @@ pub use definition::{Definition, Image};
 pub use error::Error;
 pub use flux_ir::Element as ElementKind;
 pub use flux_ir::{
-    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Grid, Head, Kernel, Order, Program,
-    Ranks, ReduceScatter, Schedule, Shape, Tail, Target, TileCoord, TileShape, Transport,
+    AllGather, AllReduce, Arrival, Balance, Cache, Consumers, Departure, Grid, Head, Kernel, Order,
+    Program, Ranks, ReduceScatter, Schedule, Shape, Tail, Target, TileCoord, TileShape, Transport,
 };
 pub use flux_macros::{kernel, module, schedule};
 pub use gpu::{Outbox, Peers};

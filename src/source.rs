@@ -9,7 +9,8 @@ use flux_ir::lower::{lower, usage};
 use flux_ir::order::OrderError;
 use flux_ir::program::{Engine, Program};
 use flux_ir::{
-    Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, Transport, fingerprint,
+    AllGather, Diagnostic, Diagnostics, Kernel, Rule, Schedule, Shape, Span, Target, Transport,
+    fingerprint,
 };
 use std::sync::Arc;
 
@@ -249,6 +250,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
     let (scatters, reduces) = (has(Distribution::Scattered), has(Distribution::Reduced));
     let algorithm = |schedule: &Schedule| schedule.all_reduce.unwrap_or_default();
     let path = |schedule: &Schedule| schedule.reduce_scatter.unwrap_or_default();
+    let way = |schedule: &Schedule| schedule.all_gather.unwrap_or_default();
     let pushes = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
     let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);
     let serves = compiled.target == wanted.target
@@ -264,6 +266,9 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && (!scatters || path(compiled) == path(wanted))
         && compiled.partials == wanted.partials
         && (!gathers || pushes(compiled) == pushes(wanted))
+        && way(compiled) == way(wanted)
+        // Roles say themselves what they copy.
+        && (way(wanted) == AllGather::Push || compiled.chunk_rows == wanted.chunk_rows)
         && (!scatters || stages(compiled) == stages(wanted));
     serves.then(|| wanted.clone())
 }
@@ -324,6 +329,21 @@ mod tests {
         let pushed = whole.clone().transport(Transport::Put);
         assert!(serves(&pushed, pushed.clone().chunk_rows(100)));
         assert!(!serves(&pushed, whole.clone()) && !serves(&whole, pushed));
+    }
+
+    #[test]
+    fn code_of_roles_serves_their_own_chunks_alone() {
+        let kernel = crate::kernels::ag_gemm::definition().kernel().unwrap();
+        let serves = |compiled: &Schedule, wanted: &Schedule| {
+            matching(&kernel, compiled, Some(wanted)).is_some()
+        };
+        let pushed = Schedule::sm_90a();
+        let [pulled, ring] =
+            [AllGather::Pull, AllGather::Ring].map(|way| pushed.clone().all_gather(way));
+        assert!(serves(&pushed, &pushed.clone().all_gather(AllGather::Push)));
+        assert!(serves(&pulled, &pulled.clone().ctas(7)) && !serves(&pulled, &ring));
+        assert!(!serves(&pulled, &pushed) && !serves(&pushed, &pulled));
+        assert!(!serves(&pulled, &pulled.clone().chunk_rows(100)));
     }
 
     #[test]

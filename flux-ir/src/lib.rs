@@ -32,7 +32,7 @@ pub use kernel::Kernel;
 pub use order::{Arrival, Departure, Order};
 pub use program::Program;
 pub use schedule::{
-    AllReduce, Balance, Cache, Consumers, Head, ReduceScatter, Schedule, Tail, Transport,
+    AllGather, AllReduce, Balance, Cache, Consumers, Head, ReduceScatter, Schedule, Tail, Transport,
 };
 pub use span::Span;
 pub use target::Target;

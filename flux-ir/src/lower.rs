@@ -5,6 +5,7 @@
 //! | pass | needs | gives |
 //! |---|---|---|
 //! | [`usage::infer`] | a kernel | the role, dimensions and row domain of every parameter and value |
+//! | `roles::of_gathers` | a schedule | the kernel with roles that pull shards or hand them on |
 //! | `tensors::declare` | roles | buffers of the launch, shard arithmetic as definitions |
 //! | `values::build` | buffers | the epilogue's dataflow |
 //! | `gather::place` | shards | workspace, chunk map and the agent that pushes shards |
@@ -28,6 +29,7 @@ mod protocol;
 mod pull;
 mod put;
 mod reduce;
+mod roles;
 mod scatter;
 mod slices;
 mod tensors;
@@ -49,6 +51,9 @@ use usage::Dim;
 pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostics> {
     let usage = usage::infer(kernel)?;
     transport(kernel, schedule, &usage)?;
+    if let Some((kernel, schedule)) = roles::of_gathers(kernel, schedule, &usage)? {
+        return lower(&kernel, &schedule);
+    }
     protocol::check(kernel, schedule)?;
     let mut builder = Builder::new(kernel, schedule, &usage);
     let tensors = tensors::declare(&mut builder);

@@ -127,6 +127,33 @@ impl Transport {
     }
 }
 
+/// How every rank gets the shards of a gathered tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AllGather {
+    /// Each rank sends its shard to every other one, the next one first.
+    #[default]
+    Push,
+    /// Each rank fetches every other one's shard, once its owner says that it is there: who reads
+    /// decides when bytes move.
+    Pull,
+    /// Each rank hands on what reached it, to the rank before it: data moves between neighbors alone.
+    Ring,
+}
+
+impl AllGather {
+    /// Every algorithm.
+    pub const ALL: [AllGather; 3] = [AllGather::Push, AllGather::Pull, AllGather::Ring];
+
+    /// The name in schedules.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AllGather::Push => "push",
+            AllGather::Pull => "pull",
+            AllGather::Ring => "ring",
+        }
+    }
+}
+
 /// How every rank gets the sum of a reduced output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum AllReduce {
@@ -231,6 +258,8 @@ pub struct Schedule {
     /// How bytes move between ranks; `None` takes copy engines for gathered tensors and puts for
     /// scattered ones.
     pub transport: Option<Transport>,
+    /// How every rank gets the shards of a gathered tensor; `None` has their owners push them.
+    pub all_gather: Option<AllGather>,
     /// How every rank gets the sum of a reduced output; `None` takes two steps.
     pub all_reduce: Option<AllReduce>,
     /// How each rank gets its rows of a scattered output; `None` sums them on their owner.
@@ -264,6 +293,7 @@ impl Schedule {
             cache: Cache::Normal,
             order: None,
             transport: None,
+            all_gather: None,
             all_reduce: None,
             reduce_scatter: None,
             partials: None,
@@ -342,6 +372,12 @@ impl Schedule {
         self
     }
 
+    /// Sets how every rank gets the shards of a gathered tensor.
+    pub const fn all_gather(mut self, algorithm: AllGather) -> Self {
+        self.all_gather = Some(algorithm);
+        self
+    }
+
     /// Sets how every rank gets the sum of a reduced output.
     pub const fn all_reduce(mut self, algorithm: AllReduce) -> Self {
         self.all_reduce = Some(algorithm);
@@ -411,6 +447,9 @@ impl fmt::Display for Schedule {
         }
         if let Some(transport) = self.transport {
             write!(f, ", transport = {}", transport.name())?;
+        }
+        if let Some(algorithm) = self.all_gather {
+            write!(f, ", all_gather = {}", algorithm.name())?;
         }
         if let Some(algorithm) = self.all_reduce {
             write!(f, ", all_reduce = {}", algorithm.name())?;

@@ -4,7 +4,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{Balance, Order, ReduceScatter, Schedule, Shape, Transport, check};
+use flux_ir::{AllGather, Balance, Order, ReduceScatter, Schedule, Shape, Transport, check};
 
 /// The errors of lowering and checking a kernel with one loop over `%c`.
 fn said(params: &str, body: &str, schedule: &Schedule) -> String {
@@ -318,4 +318,43 @@ fn sums_that_owners_pull_want_whole_shards_and_copy_warps_of_their_own() {
     ] {
         expect(params, body, &schedule, &[says]);
     }
+}
+
+#[test]
+fn shards_that_roles_bring_are_multiplied_by_rows_of_tiles() {
+    let params = "%a: &gathered<bf16>, %b: &global<bf16>, %c: &mut global<bf16>";
+    for way in AllGather::ALL {
+        for schedule in [host(), host().chunk_rows(3), host().transport(Transport::Put)] {
+            assert_eq!(said(params, WAITED, &schedule.all_gather(way)), "nothing");
+        }
+    }
+    let ring = || host().all_gather(AllGather::Ring);
+    expect(params, WAITED, &ring().tail(8, 2), &["expected no `tail` where `all_gather = ring`"]);
+    expect(
+        params,
+        WAITED,
+        &ring().transport(Transport::CopyFirst),
+        &["expected roles to run beside the kernel where `all_gather = ring`, found copy_first"],
+    );
+    expect(
+        "%x: &gathered<bf16>, %c: &mut global<bf16>",
+        LOADED,
+        &ring(),
+        &["expected `all_gather = push` where an epilogue reads what arrives, found ring"],
+    );
+    expect(
+        "%a: &global<bf16>, %x: &gathered<bf16>, %c: &mut global<bf16>",
+        "%0 = wait %x %1 = gemm %a.t, %x store %c, %1",
+        &ring(),
+        &["expected `all_gather = push` where rows of `x` are summed over, found ring"],
+    );
+    expect(
+        "%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<bf16>",
+        GEMM,
+        &ring(),
+        &["expected no `all_gather` where nothing is gathered, found `ring`"],
+    );
+    // A kernel is what one would write by hand.
+    let in_flight = "rows of `a` may still be in flight from a peer";
+    expect(params, GEMM, &ring(), &[in_flight]);
 }

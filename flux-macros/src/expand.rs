@@ -9,8 +9,8 @@ use crate::model::Model;
 use crate::report;
 use flux_ir::kernel::{Distribution, ParamType};
 use flux_ir::{
-    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order, ReduceScatter,
-    Schedule, Tail, Target, Transport,
+    AllGather, AllReduce, Arrival, Balance, Cache, Consumers, Departure, Element, Head, Order,
+    ReduceScatter, Schedule, Tail, Target, Transport,
 };
 use flux_syntax::{Function, ModuleScope, OrderSyntax, ScheduleSyntax, SpanMap, is_attribute};
 use proc_macro2::{Span, TokenStream};
@@ -300,6 +300,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         cache,
         order: _,
         transport,
+        all_gather,
         all_reduce,
         reduce_scatter,
         partials,
@@ -332,6 +333,11 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         Transport::CopyEngine => quote!(.transport(::flux::Transport::CopyEngine)),
         Transport::CopyFirst => quote!(.transport(::flux::Transport::CopyFirst)),
         Transport::Put => quote!(.transport(::flux::Transport::Put)),
+    });
+    let all_gather = all_gather.map(|algorithm| match algorithm {
+        AllGather::Push => quote!(.all_gather(::flux::AllGather::Push)),
+        AllGather::Pull => quote!(.all_gather(::flux::AllGather::Pull)),
+        AllGather::Ring => quote!(.all_gather(::flux::AllGather::Ring)),
     });
     let all_reduce = all_reduce.map(|algorithm| match algorithm {
         AllReduce::OneShot => quote!(.all_reduce(::flux::AllReduce::OneShot)),
@@ -370,6 +376,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             .balance(::flux::Balance::#balance)
             .cache(::flux::Cache::#cache)
             #transport
+            #all_gather
             #all_reduce
             #reduce_scatter
             #partials

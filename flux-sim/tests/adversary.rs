@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Case, Form, problem};
-use flux_ir::{AllReduce, Element, ReduceScatter, Schedule, Shape, Transport};
+use flux_ir::{AllGather, AllReduce, Element, ReduceScatter, Schedule, Shape, Transport};
 use flux_sim::adversary;
 
 #[test]
@@ -30,9 +30,13 @@ fn every_interleaving_gives_the_bits_that_threads_give() {
                     // Copy engines send what is not put.
                     schedule = schedule.transport(Transport::CopyEngine).tail(4, 2);
                 }
-                if form == Form::Gather && shape.m < 8 {
-                    // Copy warps push what copy engines do not.
-                    schedule = schedule.transport(Transport::Put);
+                if form == Form::Gather {
+                    // Shards are pushed, fetched or handed on, by copy warps or copy engines.
+                    let turn = (world + shape.m) as usize % AllGather::ALL.len();
+                    schedule = schedule.all_gather(AllGather::ALL[turn]);
+                    if shape.m < 8 {
+                        schedule = schedule.transport(Transport::Put);
+                    }
                 }
                 let case = Case::new(&kernel, &schedule, shape, world, 2);
                 let problem = |epoch: u64| problem(form, element, true, shape, world, epoch * 77);

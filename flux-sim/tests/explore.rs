@@ -6,7 +6,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
 use flux_ir::program::Program;
-use flux_ir::{AllReduce, ReduceScatter, Schedule, Shape, Target, Transport};
+use flux_ir::{AllGather, AllReduce, ReduceScatter, Schedule, Shape, Target, Transport};
 use flux_sim::explore::{Difference, ExploreError, Limits, Outcome, Reduction, equivalent, run};
 
 /// The kernels of `flux-ir`'s file tests: one of each distribution.
@@ -148,6 +148,35 @@ fn sums_that_pass_from_rank_to_rank_are_sound_in_every_interleaving() {
     for algorithm in [ReduceScatter::Add, ReduceScatter::Ring] {
         for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
             sums_are_sound(&kernel, &small.reduce_scatter(algorithm));
+        }
+    }
+}
+
+/// Shards that are fetched, or handed on around a ring.
+#[test]
+fn shards_that_roles_bring_are_sound_in_every_interleaving() {
+    let (_, text) =
+        KERNELS.into_iter().find(|(name, _)| *name == "ag_gemm_gelu").expect("it is shipped");
+    let kernel: Kernel = text.parse().expect("a kernel");
+    for way in [AllGather::Pull, AllGather::Ring] {
+        let whole = Schedule::host().tile(2, 2, 1).all_gather(way);
+        let chunks = whole.clone().chunk_rows(1);
+        let device = Schedule::sm_90a().tile(128, 96, 64).all_gather(way);
+        for schedule in [whole, chunks.clone(), chunks.transport(Transport::Put), device] {
+            let program = lower(&kernel, &schedule).expect("a Program");
+            let of_tile = schedule.tile;
+            for (world, rows, ctas) in [(1, 2, 1), (2, 1, 1), (2, 4, 1), (2, 2, 2), (3, 3, 1)] {
+                // Copies by two actors of each of three ranks are too many.
+                if world == 3 && schedule.chunk_rows.is_some() {
+                    continue;
+                }
+                let m = rows * of_tile.m / 2;
+                let launch = Launch { shape: Shape { m, n: 2, k: 1 }, world, ctas };
+                let outcome = run(&program, launch, EPOCHS, &Limits::default());
+                let outcome = outcome.unwrap_or_else(|e| panic!("{schedule} {launch:?}: {e}"));
+                assert!(outcome.is_sound(), "{schedule} {launch:?}: {outcome:?}");
+                assert_eq!(outcome.last, 1, "{schedule} {launch:?}");
+            }
         }
     }
 }

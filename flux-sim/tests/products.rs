@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Case, Form, Matrix, Tensor, Tensors, problem};
-use flux_ir::{AllReduce, Consumers, Departure, Element, Order, Schedule, Shape, Tail, Transport};
+use flux_ir::{
+    AllGather, AllReduce, Consumers, Departure, Element, Order, Schedule, Shape, Tail, Transport,
+};
 use proptest::prelude::*;
 
 const WORLDS: [u32; 5] = [1, 2, 3, 4, 8];
@@ -48,6 +50,38 @@ fn check(
 
 fn small() -> Schedule {
     Schedule::host().tile(8, 8, 16)
+}
+
+/// Shards that are fetched or handed on, by copy engines or copy warps, in chunks of any number of rows.
+#[test]
+fn shards_come_whole_whoever_moves_them() {
+    let schedules = |way| {
+        let small = small().all_gather(way);
+        let put = small.clone().transport(Transport::Put);
+        [
+            small.clone(),
+            small.clone().chunk_rows(1).order(Order::Xor),
+            small.clone().chunk_rows(3).transport(Transport::CopyEngine),
+            small.consumers(Consumers::PingPong).tile(16, 24, 16).chunk_rows(7),
+            put.clone().ctas(2),
+            put.chunk_rows(5).order(Order::RowMajor),
+        ]
+    };
+    for (number, way) in AllGather::ALL.into_iter().enumerate() {
+        for (index, schedule) in schedules(way).iter().enumerate() {
+            for world in 1..=8 {
+                let turn = number + index + world as usize;
+                let (shape, element) = (SHAPES[turn % SHAPES.len()], Element::ALL[turn % 3]);
+                for form in [Form::Gather, Form::GatherScatter] {
+                    // Copy engines gather, so tiles are put.
+                    if form.scatters() && schedule.transport == Some(Transport::CopyEngine) {
+                        continue;
+                    }
+                    check(form, element, turn.is_multiple_of(2), schedule, shape, world);
+                }
+            }
+        }
+    }
 }
 
 fn every_world_and_shape(form: Form) {

@@ -6,8 +6,8 @@ use crate::signature::text_of;
 use crate::suggest::{did_you_mean, listed};
 use flux_ir::kernel::{Kernel, Op, OpEntry};
 use flux_ir::{
-    AllReduce, Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics, Element,
-    Order, ReduceScatter, Rule, Schedule, Span, Target, Transport,
+    AllGather, AllReduce, Arrival, Balance, Cache, Consumers, Departure, Diagnostic, Diagnostics,
+    Element, Order, ReduceScatter, Rule, Schedule, Span, Target, Transport,
 };
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -61,7 +61,7 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 16] = [
+const CHOICES: [&str; 17] = [
     "tile",
     "stages",
     "consumers",
@@ -70,6 +70,7 @@ const CHOICES: [&str; 16] = [
     "cache",
     "order",
     "transport",
+    "all_gather",
     "all_reduce",
     "reduce_scatter",
     "partials",
@@ -215,6 +216,10 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         "cache" => {
             let names = Cache::ALL.map(Cache::name);
             schedule.cache(Cache::ALL[word(known, value, &names)?])
+        }
+        "all_gather" => {
+            let names = AllGather::ALL.map(AllGather::name);
+            schedule.all_gather(AllGather::ALL[word(known, value, &names)?])
         }
         "all_reduce" => {
             let names = AllReduce::ALL.map(AllReduce::name);

@@ -9,7 +9,7 @@ use super::{Gpu, Passive};
 use crate::source::copies_first;
 use flux_ir::eval::{Launch, RankView};
 use flux_ir::program::{BufferId, Op, Program, Sym};
-use flux_ir::{Arrival, Cache, Order, Schedule, Tail, Transport};
+use flux_ir::{AllGather, Arrival, Cache, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -177,7 +177,8 @@ impl Link {
         }
         let Launch { shape, world, .. } = launch;
         let row_bytes = row_bytes(program, launch);
-        if row_bytes == 0 || world == 1 || schedule.chunk_rows.is_some() {
+        let pushes = schedule.all_gather.unwrap_or_default() == AllGather::Push;
+        if row_bytes == 0 || world == 1 || schedule.chunk_rows.is_some() || !pushes {
             return vec![schedule.clone()];
         }
         if sums_what_arrives(program) {

@@ -33,7 +33,9 @@ impl Gpu {
             let ctas = self.ctas(program, schedule, shape)?;
             Ok(Launch { shape, world, ctas })
         };
-        let (index, schedule, launch) = least(&family, source.is_given, self.link(), launch)?;
+        // What roles say is copied is nobody else's choice.
+        let is_given = source.is_given || source.kernel.protocol.is_some();
+        let (index, schedule, launch) = least(&family, is_given, self.link(), launch)?;
         Ok((source.variant(&source.family[index], &schedule)?, launch))
     }
 

@@ -1,10 +1,29 @@
 //! The protocols of `examples/` on virtual ranks of a GPU: every element that of the plain
 //! product, by copy engines and by copy warps.
 
+use super::data::{Draw, product};
 use crate::{protocols, sum_ahead};
 use flux::Error;
 use flux::prelude::*;
 use libtest_mimic::{Failed, Trial};
+
+#[flux::module]
+mod kernels {
+    use flux::prelude::*;
+
+    /// Shards are fetched, or handed on, by roles that the schedule makes.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_gather = pull)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_gather = ring, chunk_rows = 100)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_gather = pull, transport = put, chunk_rows = 37)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_gather = ring, transport = put)]
+    pub fn gathered(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+}
 
 /// Smaller than a tile and than the world; ragged; tiles that straddle shards; several waves.
 const SHAPES: [[usize; 3]; 4] = [[1, 8, 8], [5, 130, 72], [301, 264, 200], [700, 520, 328]];
@@ -24,7 +43,12 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
         let run = move || exact(ranks, schedule, sum_ahead::count_wrong);
         Trial::test(format!("sum_ahead_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    trials.chain(sums).collect()
+    let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..4).map(move |way| (ranks, way)));
+    let gathers = ways.map(|(ranks, schedule)| {
+        let run = move || exact(ranks, schedule, wrong_of_gathered);
+        Trial::test(format!("gathered_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
+    });
+    trials.chain(sums).chain(gathers).collect()
 }
 
 /// Launches on a rank, of rows, columns and reduction, under a schedule by number: wrong elements.
@@ -37,4 +61,28 @@ fn exact(ranks: u32, schedule: usize, count_wrong: CountWrong) -> Result<(), Fai
         assert_eq!(wrong, vec![0; ranks as usize], "{shape:?} over {ranks}");
     }
     Ok(())
+}
+
+/// Launches of a kernel whose schedule says how shards come: wrong elements on this rank.
+fn wrong_of_gathered(
+    rank: &Rank,
+    [m, n, k]: [usize; 3],
+    launches: usize,
+    schedule: Option<usize>,
+) -> Result<usize, Error> {
+    let schedules = (kernels::gathered::definition().schedules)();
+    let kernel = kernels::gathered::load_with(rank, &schedules[schedule.unwrap_or(0)])?;
+    let mut wrong = 0;
+    for launch in 0..launches as u64 {
+        let a = Draw::Integers.rows::<bf16>(2 * launch, 0..m, k);
+        let b = Draw::Integers.rows::<bf16>(2 * launch + 1, 0..n, k);
+        let own = rank.own_range(m);
+        let shard = rank.tensor(own.len(), k, &a[own.start * k..own.end * k])?;
+        let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
+        kernel.launch(&shard, &rank.tensor(n, k, &b)?, &mut c)?;
+        let expected = product(&a, &b, k, &(0..m).collect::<Vec<_>>());
+        let rounded = expected.iter().map(|&x| bf16::from_f64(x));
+        wrong += c.to_vec()?.iter().zip(rounded).filter(|(found, x)| **found != *x).count();
+    }
+    Ok(wrong)
 }
