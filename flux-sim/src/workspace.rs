@@ -8,7 +8,7 @@ use crate::totals::Totals;
 use flux_ir::arena::Handle;
 use flux_ir::check::Verified;
 use flux_ir::eval::{Extent, Launch, RankView};
-use flux_ir::program::{BufferId, BufferKind, Expr, Op, Program, Range, SignalId};
+use flux_ir::program::{BufferId, BufferKind, Expr, Op, Program, Range, SignalId, Sym};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -414,7 +414,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Columns of a buffer that one lock guards: all of them where every write takes whole rows, else
-/// those of a tile, or as many as divide both a tile and the column shards that tensors have.
+/// those of a tile, or as many as divide a tile, the column shards that tensors have and, in a buffer
+/// that is summed over, a k-step.
 pub(crate) fn band(program: &Program, launch: Launch, buffer: BufferId) -> usize {
     let cols = &program.buffers[buffer].cols;
     let whole = program.statements().all(|stmt| match &stmt.op {
@@ -436,7 +437,9 @@ pub(crate) fn band(program: &Program, launch: Launch, buffer: BufferId) -> usize
     if whole {
         return u32::MAX as usize;
     }
-    let tile = program.tile.n.max(1);
+    // Along the sum, accesses end between k-steps.
+    let step = if *cols == Expr::from(Sym::K) { program.tile.k } else { 0 };
+    let tile = divisor(program.tile.n.max(1), step);
     let mut shards = program.buffers.iter().filter(|(_, b)| b.first_col != Expr::Int(0)).peekable();
     if shards.peek().is_none() {
         return tile as usize;
@@ -448,4 +451,28 @@ pub(crate) fn band(program: &Program, launch: Launch, buffer: BufferId) -> usize
 /// The greatest common divisor; `a` where `b` is 0.
 const fn divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_ir::lower::lower;
+    use flux_ir::{Schedule, Shape};
+
+    /// Slices of 16 columns arrive while others are read: a lock of 24 columns would take both for one.
+    #[test]
+    fn a_lock_guards_no_more_than_one_slice_of_what_arrives_along_k() {
+        let text = include_str!("../../examples/protocols.rs");
+        let found = flux_syntax::read_file(text).expect("a source text").into_iter();
+        let sliced = found.filter_map(|found| found.kernel).find(|kernel| kernel.name == "sliced");
+        let schedule = Schedule::host().tile(16, 24, 16);
+        let program = lower(&sliced.expect("the protocol"), &schedule).expect("a Program");
+        let named = |name: &str| {
+            let mut buffers = program.buffers.iter();
+            buffers.find(|(_, buffer)| buffer.name == name).expect("a buffer of this name").0
+        };
+        let launch = Launch { shape: Shape { m: 17, n: 48, k: 70 }, world: 2, ctas: 1 };
+        assert_eq!(band(&program, launch, named("all")), 8, "divides 24 and 16");
+        assert_eq!(band(&program, launch, named("c")), 24, "stored tile by tile");
+    }
 }

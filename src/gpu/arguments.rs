@@ -96,7 +96,7 @@ impl GpuInstance {
     }
 
     /// What a map describes; `None` where the kernel does not use it, as it stores element by
-    /// element or has no rows here.
+    /// element or has no elements here.
     fn mapped(
         &self,
         program: &Program,
@@ -114,7 +114,7 @@ impl GpuInstance {
             None => {
                 let operand = self.operand(operands, map.buffer)?;
                 let by_element = buffer.kind == BufferKind::Output && !aligned(operand);
-                if by_element || operand.rows == 0 {
+                if by_element || operand.rows == 0 || operand.cols == 0 {
                     return Ok(None);
                 }
                 (operand.span.address(), operand.rows, operand.cols, operand.pitch_bytes)
