@@ -375,6 +375,7 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = flagged)]
     pub fn all_reduce(x: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             c.add(tile, x.load(tile));
@@ -391,6 +392,9 @@ mod shipped {
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = flagged)]
     pub fn gemm_ar(a: &Global<bf16>, b: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));

@@ -45,6 +45,8 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, jitter = 20)]
     #[schedule(sm_90a, tile = (64, 64, 64), stages = 6, consumers = ping_pong, all_reduce = one_shot, jitter = 20)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 8, consumers = single, all_reduce = flagged, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 88, 64), stages = 6, all_reduce = flagged, jitter = 20)]
     pub fn gemm_ar(a: &Global<bf16>, b: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));

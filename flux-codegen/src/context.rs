@@ -242,6 +242,10 @@ impl<'c> Cx<'c> {
         built(self.builder.build_bit_cast(a, self.f32, "")).into_float_value()
     }
 
+    pub(crate) fn f32_bits(&self, a: Float<'c>) -> Int<'c> {
+        built(self.builder.build_bit_cast(a, self.i32, "")).into_int_value()
+    }
+
     pub(crate) fn bits_to(&self, a: Int<'c>, ty: FloatType<'c>) -> Float<'c> {
         built(self.builder.build_bit_cast(a, ty, "")).into_float_value()
     }

@@ -76,7 +76,8 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
         return vec![base.clone().tile(128, 128, 64), ping_pong.tile(128, 128, 64), narrow];
     }
     if kernel == REDUCE {
-        let [one, two] = AllReduce::ALL.map(|how| base.clone().all_reduce(how));
+        let [one, two, flagged] = AllReduce::ALL.map(|how| base.clone().all_reduce(how));
+        let lone = flagged.clone().consumers(Consumers::Single).cache(Cache::StreamB);
         let single = one.clone().consumers(Consumers::Single).cache(Cache::StreamB);
         return vec![
             two.clone().tile(128, 176, 64).stages(5),
@@ -88,6 +89,19 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             single.clone().tile(128, 64, 64).stages(8),
             single.tile(128, 64, 64).stages(8).all_reduce(AllReduce::TwoShot),
             one.tile(128, 128, 64).stages(6),
+            lone.clone().tile(16, 64, 64).stages(16),
+            lone.clone().tile(64, 64, 64).stages(12),
+            lone.clone().tile(128, 64, 64).stages(8),
+            lone.partials(Element::F32).tile(128, 64, 64).stages(8),
+            flagged.clone().tile(128, 88, 64).stages(6),
+            flagged.clone().tile(64, 128, 64).stages(6).consumers(Consumers::PingPong),
+            flagged
+                .clone()
+                .tile(64, 128, 64)
+                .stages(6)
+                .consumers(Consumers::PingPong)
+                .partials(Element::F32),
+            flagged.tile(128, 176, 64).stages(5),
         ];
     }
     vec![
@@ -290,6 +304,24 @@ fn arithmetic_is_not_contracted() {
     assert_eq!(image.ptx.lines().find(loose), None);
     assert!(image.ptx.contains("mul.rn.f32"), "{}", image.ptx);
     assert!(image.ptx.contains("div.rn.f32"), "{}", image.ptx);
+}
+
+/// What waits for data that carry their own flag names the signal that they stand for, and its slot.
+#[test]
+fn data_that_carry_their_own_flag_raise_no_signal() {
+    let schedule = Schedule::sm_90a().tile(128, 64, 64).stages(8);
+    let [signals, flags] = [AllReduce::OneShot, AllReduce::Flagged]
+        .map(|algorithm| support::compile(REDUCE, &schedule.clone().all_reduce(algorithm)).ptx);
+    let times = |ptx: &str, what: &str| ptx.matches(what).count();
+    // Of what signals need the exit's words are left, and the one wait for credit.
+    for what in ["red.release.sys", "ld.acquire.sys"] {
+        assert!(times(&flags, what) < times(&signals, what), "{what}");
+    }
+    assert_eq!(times(&signals, "st.relaxed.sys.global.v4"), 0);
+    // To peers, and "not yet" back.
+    assert!(times(&flags, "st.relaxed.sys.global.v4") >= 2);
+    assert!(times(&flags, "ld.relaxed.sys.global.v4") >= 1);
+    assert!(times(&flags, "add.rn.bf16x2") >= 1);
 }
 
 #[test]

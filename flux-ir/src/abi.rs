@@ -21,6 +21,14 @@ pub const fn threads(consumers: Consumers) -> u32 {
 /// Each raises that agent's signals for itself.
 pub const COPY_WARPS: u32 = WARPGROUP / 32 - 1;
 
+/// "Not yet", in the data of a buffer that carry their own flag: negative zero, as often as it fits a word.
+pub const fn not_yet(element: Element) -> u32 {
+    match element {
+        Element::Bf16 | Element::F16 => 0x8000_8000,
+        Element::F32 => 0x8000_0000,
+    }
+}
+
 /// Warps that store a tile, and so the number of times each tile-level signal is raised.
 pub const fn epilogue_warps(consumers: Consumers) -> u32 {
     4 * consumers.sharing()

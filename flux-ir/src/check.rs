@@ -10,6 +10,7 @@
 //! | `machine` | does this launch end; leaves the order of a run | `wait-without-signal`, `deadlock`, `signal-not-monotone` |
 //! | `scopes`, `epochs` | do raises reach waits, and do both grow alike | `scope-too-narrow`, `count-not-exact` |
 //! | `races` | what happens before what, in every run | `read-before-arrival`, `overwrite-before-read`, `unordered-writes`, … |
+//! | `flags` | are data that carry their own flag stored and read once, and is all else in order without them | `flag-not-exact`, and those of `races` |
 //! | `agreement` | do ranks and device agree | `residency`, `launch-differs` |
 //!
 //! [`verify`] runs all but the last on a family of small launches, [`Verified::check_launch`] on one
@@ -24,6 +25,7 @@ mod effects;
 mod epochs;
 mod explain;
 mod family;
+mod flags;
 mod grouped;
 mod happens;
 mod launch;

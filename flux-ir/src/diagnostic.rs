@@ -53,6 +53,8 @@ pub enum Rule {
     UnorderedWrites,
     /// A sum over ranks does not take each rank's contribution once.
     SumNotExact,
+    /// Data that carry their own flag are not stored once and read once in a launch.
+    FlagNotExact,
     /// Waits derive from another tile order than the tile at hand.
     OrderDiffers,
     /// A launch ends while a peer may still read its tensors.
@@ -65,7 +67,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order of `docs/rules.md`.
-    pub const ALL: [Rule; 27] = [
+    pub const ALL: [Rule; 28] = [
         Rule::Syntax,
         Rule::Types,
         Rule::Dimensions,
@@ -88,6 +90,7 @@ impl Rule {
         Rule::OverwriteBeforeRead,
         Rule::UnorderedWrites,
         Rule::SumNotExact,
+        Rule::FlagNotExact,
         Rule::OrderDiffers,
         Rule::ExitBeforeRead,
         Rule::CounterWrap,
@@ -121,6 +124,7 @@ impl Rule {
             Rule::OverwriteBeforeRead => "overwrite-before-read",
             Rule::UnorderedWrites => "unordered-writes",
             Rule::SumNotExact => "sum-not-exact",
+            Rule::FlagNotExact => "flag-not-exact",
             Rule::OrderDiffers => "order-differs",
             Rule::ExitBeforeRead => "exit-before-read",
             Rule::Residency => "residency",

@@ -164,17 +164,21 @@ pub enum AllReduce {
     /// there. Two steps, and `world / 2` times fewer bytes.
     #[default]
     TwoShot,
+    /// One shot, and each element tells by itself that it has come: no signal travels behind the data, and
+    /// what waits for it polls the data (NCCL's LL protocol and Lamport's flags, in a single element).
+    Flagged,
 }
 
 impl AllReduce {
-    /// Both algorithms.
-    pub const ALL: [AllReduce; 2] = [AllReduce::OneShot, AllReduce::TwoShot];
+    /// Every algorithm.
+    pub const ALL: [AllReduce; 3] = [AllReduce::OneShot, AllReduce::TwoShot, AllReduce::Flagged];
 
     /// The name in schedules.
     pub const fn name(self) -> &'static str {
         match self {
             AllReduce::OneShot => "one_shot",
             AllReduce::TwoShot => "two_shot",
+            AllReduce::Flagged => "flagged",
         }
     }
 }

@@ -342,6 +342,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     let all_reduce = all_reduce.map(|algorithm| match algorithm {
         AllReduce::OneShot => quote!(.all_reduce(::flux::AllReduce::OneShot)),
         AllReduce::TwoShot => quote!(.all_reduce(::flux::AllReduce::TwoShot)),
+        AllReduce::Flagged => quote!(.all_reduce(::flux::AllReduce::Flagged)),
     });
     let reduce_scatter = reduce_scatter.map(|algorithm| match algorithm {
         ReduceScatter::LocalSum => quote!(.reduce_scatter(::flux::ReduceScatter::LocalSum)),

@@ -152,7 +152,7 @@ fn a_gathered_and_scattered_product_is_exact() {
 
 /// Schedules of reduced outputs: both algorithms, tiles, consumers and orders.
 fn reducing() -> Vec<Schedule> {
-    let [one, two] = AllReduce::ALL.map(|algorithm| small().all_reduce(algorithm));
+    let [one, two, flagged] = AllReduce::ALL.map(|algorithm| small().all_reduce(algorithm));
     let ping_pong = Consumers::PingPong;
     vec![
         one.clone(),
@@ -160,6 +160,8 @@ fn reducing() -> Vec<Schedule> {
         one.clone().order(Order::RowMajor).tile(5, 3, 16),
         two.clone().order(Order::Xor).consumers(ping_pong),
         one.order(Order::ColumnMajor).consumers(ping_pong),
+        flagged.clone(),
+        flagged.tile(5, 3, 16).consumers(ping_pong),
         two.clone().order(Order::RowMajor),
         two.tile(16, 24, 16).order(Order::Departure(Departure { rows: 8, shards: 2 })),
     ]

@@ -47,6 +47,8 @@ impl Gpu {
             // A group's kernels begin anew only with all of its ranks.
             if instance.members.are_among(&self.members) {
                 instance.begin_anew(self.passive().is_some(), launches)?;
+                let (workspace, rescue) = (&instance.workspace, &self.card(rank).rescue);
+                workspace.lower_flags(&instance.program, instance.rank, rescue)?;
             }
         }
         Ok(())

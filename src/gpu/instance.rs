@@ -118,6 +118,7 @@ impl Gpu {
             Balance::Tiles => None,
             Balance::StreamK | Balance::Pairs => Some(Sharing::new(device, &view, &abi)?),
         };
+        workspace.lower_flags(program, rank, &card.rescue)?;
         let watch = Watch::new(device, source, program, rank, limit)?;
         let beside = engines(program, When::WithGrid).count();
         if beside > self.lane(rank).copiers.len() {

@@ -10,9 +10,14 @@ use flux_ir::program::{At, Op, Program};
 /// link's latency: a wait, a read, the count that lets the grid end. Assumed.
 const SECOND_STEP: f64 = 6.0;
 
+/// What is left of the link's latency where no signal follows the data. Assumed.
+const UNSIGNALLED: f64 = 0.5;
+
 /// How a Program gives its sum to every rank; nothing where each keeps a shard.
 fn algorithm(program: &Program) -> Option<AllReduce> {
     let is_brought = |op: &Op| matches!(op, Op::Copy { from, .. } if from.at != At::Own);
+    let is_flagged =
+        |op: &Op| matches!(op, Op::Sum { from, .. } if program.is_flagged(from.buffer));
     let is_whole = |op: &Op| match op {
         Op::Sum { from, .. } => {
             program.buffers[from.buffer].rows == flux_ir::program::Sym::M.into()
@@ -22,6 +27,9 @@ fn algorithm(program: &Program) -> Option<AllReduce> {
     let has = |is: &dyn Fn(&Op) -> bool| program.statements().any(|stmt| is(&stmt.op));
     if has(&is_brought) {
         return Some(AllReduce::TwoShot);
+    }
+    if has(&is_flagged) {
+        return Some(AllReduce::Flagged);
     }
     has(&is_whole).then_some(AllReduce::OneShot)
 }
@@ -46,6 +54,9 @@ impl Link {
         };
         Some(match algorithm {
             AllReduce::OneShot => put(others * all) + self.latency + world * all / SUMMED,
+            AllReduce::Flagged => {
+                put(others * all) + self.latency * UNSIGNALLED + world * all / SUMMED
+            }
             AllReduce::TwoShot => {
                 let step = others / world * all;
                 let brought = step / self.stores;

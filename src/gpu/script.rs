@@ -110,6 +110,11 @@ pub(super) fn scripts(
     if program.tables.values().any(|table| table.by_shard) {
         return Err("a sum passes from rank to rank, and passive peers add nothing to it".into());
     }
+    if program.buffers.handles().any(|buffer| program.is_flagged(buffer)) {
+        return Err(
+            "data carry their own flag, and what copies bring of passive peers may not".into()
+        );
+    }
     let script = |epoch| Script::new(program, launch, active, epoch);
     let [odd, even] = [script(1)?, script(2)?];
     if [script(3)?, script(4)?] != [odd.clone(), even.clone()] || odd.words() != even.words() {

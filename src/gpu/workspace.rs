@@ -1,14 +1,15 @@
 //! The workspace of one (kernel, shape): the same heap on every rank.
 
 use super::outbox::Peers;
-use super::{Gpu, Passive};
+use super::{Gpu, Passive, SYNCHRONIZE_LIMIT};
 use crate::error::Error;
 use crate::meeting::Meeting;
 use crate::source::{Member, Source, rejected};
+use flux_ir::abi::not_yet;
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{BufferId, BufferKind, Home, SignalId};
-use flux_runtime::{HeapMemory, Heaps, Layout, Rows};
+use flux_ir::program::{BufferId, BufferKind, Home, Program, SignalId};
+use flux_runtime::{HeapMemory, Heaps, Layout, Rows, Stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,6 +32,7 @@ pub(crate) struct SymmetricBuffer {
     pub(crate) cols: u64,
     pub(crate) pitch_bytes: u64,
     pub(crate) plane_bytes: u64,
+    planes: u64,
 }
 
 impl GpuWorkspace {
@@ -74,6 +76,25 @@ impl GpuWorkspace {
         })
     }
 
+    /// Says of all data on `rank` that carry their own flag that they have not been stored, and waits until that is
+    /// done. Nobody uses them.
+    pub(super) fn lower_flags(
+        &self,
+        program: &Program,
+        rank: u32,
+        stream: &Stream,
+    ) -> Result<(), Error> {
+        let flagged = program.buffers.iter().filter(|(id, _)| program.is_flagged(*id));
+        for (id, buffer) in flagged {
+            let Some(SymmetricBuffer { offset, plane_bytes, planes, .. }) = self.buffer(id) else {
+                continue;
+            };
+            let span = self.heaps.span(rank, offset, plane_bytes * planes)?;
+            stream.fill_u32(span, not_yet(buffer.element))?;
+        }
+        Ok(stream.synchronize(SYNCHRONIZE_LIMIT)?)
+    }
+
     fn abandon_words(&self, rank: u32) -> Option<&[AtomicU32; 2]> {
         let words = self.heaps.host(rank).ok()?.words();
         words.get(self.abandoned as usize / 4..)?.first_chunk()
@@ -112,7 +133,8 @@ impl Gpu {
                     let plane_bytes = pitch_bytes * extent.rows;
                     let offset = device.place(plane_bytes * extent.planes)?;
                     let (rows, cols) = (extent.rows, extent.cols);
-                    Some(SymmetricBuffer { offset, rows, cols, pitch_bytes, plane_bytes })
+                    let planes = extent.planes;
+                    Some(SymmetricBuffer { offset, rows, cols, pitch_bytes, plane_bytes, planes })
                 }
             });
         }

@@ -17,6 +17,11 @@ mod kernels {
     #[schedule(sm_90a, tile = (64, 128, 64), stages = 6, consumers = ping_pong, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, all_reduce = flagged, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 88, 64), stages = 6, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (64, 128, 64), stages = 6, consumers = ping_pong, all_reduce = flagged, partials = f32)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = flagged)]
     pub fn ar_bf16(a: &Global<bf16>, b: &Global<bf16>, bias: &Global<f32>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             let sum = c.reduce(tile, gemm(a, b.t(), tile));
@@ -32,6 +37,9 @@ mod kernels {
     }
 }
 
+/// Schedules of `ar_bf16`.
+const MEMBERS: usize = 9;
+
 pub(crate) fn trials(skipped: bool) -> Vec<Trial> {
     let mut all = Vec::new();
     let mut add = |name: String, test: Box<dyn FnOnce() -> Result<(), Failed> + Send>| {
@@ -39,7 +47,7 @@ pub(crate) fn trials(skipped: bool) -> Vec<Trial> {
     };
     for gpus in WORLDS {
         let ranks = gpus.len();
-        for member in 0..4 {
+        for member in 0..MEMBERS {
             let test = move || exact(gpus, member);
             add(format!("reduced_{member}_odd_exact_{ranks}"), Box::new(test));
         }
@@ -202,7 +210,7 @@ fn many(gpus: Gpus) -> Result<(), Failed> {
 fn missing(gpus: Gpus, algorithm: AllReduce) -> Result<(), Failed> {
     let schedules = (kernels::ar_bf16::definition().schedules)();
     let schedule = schedules.iter().find(|schedule| schedule.all_reduce == Some(algorithm));
-    let schedule = schedule.ok_or("the family has both")?;
+    let schedule = schedule.ok_or("the family has each")?;
     missing_rank(
         gpus,
         |_, m| [m, m],

@@ -26,7 +26,7 @@ impl Moved {
     /// element of those that are added.
     fn unit(self) -> u32 {
         match self.leaves {
-            Leaves::Stored => 2,
+            Leaves::Stored | Leaves::Flagged => 2,
             Leaves::Added => self.kind.bytes(),
         }
     }
@@ -35,14 +35,14 @@ impl Moved {
     /// what is stored, but nothing may be added twice.
     fn leave_v4<'c>(self, cx: &Cx<'c>, again: Int<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
         match self.leaves {
-            Leaves::Stored => memory::st_global_v4(cx, at, values),
+            Leaves::Stored | Leaves::Flagged => memory::st_global_v4(cx, at, values),
             Leaves::Added => memory::red_global_v4_unless(cx, self.kind, again, at, values),
         }
     }
 
     fn one<'c>(self, cx: &Cx<'c>, to: Int<'c>, from: Int<'c>) {
         match self.leaves {
-            Leaves::Stored => memory::copy_b16(cx, to, from),
+            Leaves::Stored | Leaves::Flagged => memory::copy_b16(cx, to, from),
             Leaves::Added => memory::add_one(cx, self.kind, to, from),
         }
     }

@@ -87,6 +87,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let alike = |Stored { to: a, .. }: &Stored, Stored { to: b, .. }: &Stored| {
             a.rows == b.rows && a.cols == b.cols && is_peer(a) == is_peer(b)
         };
+        self.takes_once(stores.chunk_by(alike), sum)?;
         for run in stores.chunk_by(alike) {
             let Stored { stmt, to: place, .. } = run[0];
             self.span.set(stmt.span);

@@ -4,6 +4,7 @@ mod consumer;
 mod copy;
 mod epilogue;
 mod exchange;
+mod flags;
 mod index;
 mod jitter;
 mod math;

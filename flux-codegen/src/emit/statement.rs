@@ -62,6 +62,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
                 self.pause_ahead_of(&stmt.op)?;
             }
             match &stmt.op {
+                // The data say it.
+                Op::Wait { signal, .. } | Op::Signal { signal, .. }
+                    if self.program.signals[*signal].carrier.is_some() => {}
                 Op::Let { var, value } => self.define(*var, self.expr(value)?),
                 Op::Row { vars, .. } if self.item_row.borrow().is_some() => {
                     // The items carry the rows of the one table.
@@ -117,6 +120,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
                         .collect();
                     rest = &rest[more..];
                     self.stores(&stores, sum)?;
+                    if stores.iter().any(|store| self.needs_sum(store.value)) {
+                        // What carries its own flag is there to be taken once.
+                        sum = sum.filter(|&sum| !self.is_flagged(sum));
+                    }
                 }
                 Op::Sum { var, own, from } => {
                     self.only(role, Role::Epilogue, "a sum")?;

@@ -57,8 +57,13 @@ impl<'c> Kernel<'c, '_> {
             let message = format!("`{}` is read, and stored to", buffer.name);
             return Err(self.unsupported(message, "store to an output"));
         }
+        let leaves = match self.program.is_flagged(place.buffer) {
+            true => Leaves::Flagged,
+            false if adds => Leaves::Added,
+            false => Leaves::Stored,
+        };
         let whole = self.plan.columns.is_multiple_of(PANEL) && buffer.element != Element::F32;
-        let map = match whole && !is_peer(place) && !adds {
+        let map = match whole && !is_peer(place) && leaves == Leaves::Stored {
             true => Some(self.map_at(place, BOX_ROWS, SWIZZLE_BYTES / buffer.element.bytes())?),
             false => None,
         };
@@ -80,7 +85,7 @@ impl<'c> Kernel<'c, '_> {
         Ok(Output {
             value,
             span: stmt.span,
-            leaves: if adds { Leaves::Added } else { Leaves::Stored },
+            leaves,
             element: buffer.element,
             base,
             pitch: self.word(Word::Pitch(place.buffer)),
@@ -100,6 +105,11 @@ impl<'c> Kernel<'c, '_> {
     ) -> Result<(), Error> {
         let cx = &self.cx;
         match output.element {
+            Element::F32 if output.leaves == Leaves::Flagged => {
+                let values: Vec<_> = values.iter().map(|&x| cx.fadd(x, cx.float(0.0))).collect();
+                self.write_f32(output, slab, &values);
+                Ok(())
+            }
             Element::F32 => {
                 self.write_f32(output, slab, values);
                 Ok(())
@@ -108,6 +118,10 @@ impl<'c> Kernel<'c, '_> {
                 let pairs: Vec<Int> = values
                     .chunks_exact(2)
                     .map(|pair| convert::cvt_rn_x2(cx, output.element, pair[0], pair[1]))
+                    .map(|pair| match output.leaves {
+                        Leaves::Flagged => convert::add_zero_x2(cx, output.element, pair),
+                        Leaves::Stored | Leaves::Added => pair,
+                    })
                     .collect();
                 let from = self.stage(&pairs);
                 let elements = || self.leave_by_elements(output, slab, from);
@@ -313,7 +327,7 @@ impl<'c> Kernel<'c, '_> {
         cx.add(output.base, cx.mul(row, output.pitch))
     }
 
-    fn in_rows(&self, slab: &Slab<'c>, row: Int<'c>) -> Int<'c> {
+    pub(super) fn in_rows(&self, slab: &Slab<'c>, row: Int<'c>) -> Int<'c> {
         let (cx, window) = (&self.cx, slab.window);
         cx.and(cx.is(window.row_lo, Is::Le, row), cx.is(row, Is::Lt, window.row_hi))
     }

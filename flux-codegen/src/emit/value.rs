@@ -20,14 +20,14 @@ use flux_ir::program::{At, BufferId, BufferKind, Expr, Place, Sym, ValueId, Valu
 pub(super) type Memo<'c> = Vec<Option<Vec<Float<'c>>>>;
 
 /// A matrix that is read in fragment layout.
-struct Matrix<'c> {
+pub(super) struct Matrix<'c> {
     /// Address of its first element.
-    base: Int<'c>,
+    pub(super) base: Int<'c>,
     /// Bytes from row to row.
-    pitch: Int<'c>,
+    pub(super) pitch: Int<'c>,
     /// The row of the whole tensor it begins with.
-    first_row: Int<'c>,
-    element: Element,
+    pub(super) first_row: Int<'c>,
+    pub(super) element: Element,
     access: Access,
 }
 
@@ -252,37 +252,58 @@ impl<'c, 'p> Kernel<'c, 'p> {
         self.arrived(self.unpack(&self.pieces(matrix, slab), slab))
     }
 
-    /// Loads this lane's pieces of a box.
-    fn pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Pieces<'c> {
+    /// This lane's piece of a row of a box, and the rows of the box in which it has it. Lanes in a row take its
+    /// pieces; a power of two of them, those beyond take the last again.
+    fn lane_pieces(&self, slab: &Slab<'c>) -> (Int<'c>, Vec<Int<'c>>) {
         let cx = &self.cx;
-        // Lanes in a row take its pieces; a power of two of them, those beyond take the last again.
         let pieces = slab.width / 8;
         let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
         let piece = cx.min(cx.and(self.lane, cx.uint(lanes - 1)), cx.uint(pieces - 1));
+        let rows = (0..BOX_ROWS).step_by((32 / lanes) as usize);
+        let rows = rows.map(|row| cx.add(cx.shr(self.lane, lanes.trailing_zeros()), cx.uint(row)));
+        (piece, rows.collect())
+    }
+
+    /// Whether this lane's pieces of a box are no other lane's; none where all lanes' are.
+    pub(super) fn holds_a_piece(&self, slab: &Slab<'c>) -> Option<Int<'c>> {
+        let cx = &self.cx;
+        let pieces = slab.width / 8;
+        let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
+        let piece = cx.and(self.lane, cx.uint(lanes - 1));
+        (pieces < lanes).then(|| cx.is(piece, Is::Lt, cx.uint(pieces)))
+    }
+
+    /// Where this lane's pieces of a box lie.
+    pub(super) fn piece_places(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Vec<Int<'c>> {
+        let cx = &self.cx;
+        let (piece, rows) = self.lane_pieces(slab);
         let column = cx.add(slab.column, cx.shl(piece, 3));
         let first = cx.sub(slab.row, matrix.first_row);
-        let rows = (0..BOX_ROWS).step_by((32 / lanes) as usize);
-        let rows: Vec<Int> = rows
-            .map(|row| cx.add(cx.shr(self.lane, lanes.trailing_zeros()), cx.uint(row)))
-            .collect();
-        let load = |&row: &Int<'c>| {
+        let place = |row: Int<'c>| {
             let row = cx.mul(cx.widen(cx.add(first, row)), matrix.pitch);
-            let at = cx.add(cx.add(matrix.base, row), cx.shl(cx.widen(column), 1));
-            memory::ld_global_v4(cx, matrix.access, at)
+            cx.add(cx.add(matrix.base, row), cx.shl(cx.widen(column), 1))
         };
-        let loaded = rows.iter().map(load).collect();
-        Pieces { element: matrix.element, piece, rows, loaded }
+        rows.into_iter().map(place).collect()
+    }
+
+    /// Loads this lane's pieces of a box.
+    fn pieces(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Pieces<'c> {
+        let load = |at| memory::ld_global_v4(&self.cx, matrix.access, at);
+        let loaded = self.piece_places(matrix, slab).into_iter().map(load).collect();
+        Pieces { element: matrix.element, kept: None, loaded }
     }
 
     /// Exchanges pieces of a box for the elements that this lane computes with.
     fn unpack(&self, pieces: &Pieces<'c>, slab: &Slab<'c>) -> Traveled<'c> {
         let cx = &self.cx;
-        let Pieces { element, piece, ref rows, ref loaded } = *pieces;
+        let Pieces { element, kept, ref loaded } = *pieces;
+        let (piece, rows) = self.lane_pieces(slab);
         let base = self.next_box();
+        let kept = kept.map(|kept| cx.bit(kept));
         for (&row, &values) in rows.iter().zip(loaded) {
             let at = cx.add(base, cx.mul(row, cx.uint(SWIZZLE_BYTES)));
             let swizzled = cx.shl(cx.xor(piece, cx.and(row, cx.int(7))), 4);
-            memory::st_shared_v4(cx, cx.add(at, swizzled), values);
+            memory::st_shared_v4(cx, kept, cx.add(at, swizzled), values);
         }
         sync::bar_warp_sync(cx);
         let places = self.box_places(base, slab.width);
@@ -290,7 +311,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         Traveled::Pairs(element, registers.collect())
     }
 
-    fn matrix_by_pairs(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Traveled<'c> {
+    pub(super) fn matrix_by_pairs(&self, matrix: &Matrix<'c>, slab: &Slab<'c>) -> Traveled<'c> {
         let cx = &self.cx;
         let window = slab.window;
         let bits = cx.or(matrix.base, matrix.pitch);
@@ -381,6 +402,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let (world, one) = (self.expr(&Expr::Sym(Sym::World))?, cx.int(1));
         let rank = self.expr(&Expr::Sym(Sym::Rank))?;
         let is_own = |index: Int<'c>| cx.is(index, Is::Eq, rank);
+        let (flagged, ranks) = (self.is_flagged(sum), (world, rank));
         let add = |index: Int<'c>, values: Vec<Float<'c>>| {
             let is_one = (at_once > 1).then(|| cx.is(index, Is::Lt, world));
             for (&total, value) in totals.iter().zip(values) {
@@ -407,8 +429,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
                 in_pieces,
                 || {
                     // All loads are on their way before the first is waited for.
-                    let loaded: Vec<_> =
-                        matrices.iter().map(|matrix| self.pieces(matrix, slab)).collect();
+                    let loaded: Vec<_> = match flagged {
+                        true => self.flagged_pieces((sum, slab), (&each, &matrices), ranks)?,
+                        false => matrices.iter().map(|matrix| self.pieces(matrix, slab)).collect(),
+                    };
                     for (&index, pieces) in each.iter().zip(&loaded) {
                         let found = self.unpack(pieces, slab);
                         add(index, self.own_or(&own, is_own(index), found));
@@ -421,7 +445,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     cx.count(ahead, end, one, || {
                         let index = cx.get(ahead);
                         let found = self.contribution(sum, index)?;
-                        let found = self.matrix_by_pairs(&found, slab);
+                        let found = match flagged {
+                            true => self.flagged_pairs((sum, slab), (index, &found), ranks)?,
+                            false => self.matrix_by_pairs(&found, slab),
+                        };
                         add(index, self.own_or(&own, is_own(index), found));
                         Ok(())
                     })
@@ -497,6 +524,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             first_row: self.first_row(place.buffer, &place.at)?,
             element: self.program.buffers[place.buffer].element,
             access: match self.program.buffers[place.buffer].kind {
+                BufferKind::Symmetric if self.program.is_flagged(place.buffer) => Access::Flagged,
                 BufferKind::Symmetric => Access::Workspace,
                 BufferKind::Input | BufferKind::Exposed | BufferKind::Output => Access::Plain,
             },
@@ -506,15 +534,15 @@ impl<'c, 'p> Kernel<'c, 'p> {
 
 /// A contribution as it travels, in registers.
 #[derive(Clone)]
-enum Traveled<'c> {
+pub(super) enum Traveled<'c> {
     Whole(Vec<Float<'c>>),
     Pairs(Element, Vec<Int<'c>>),
 }
 
 /// A lane's pieces of a box: 16 bytes in each of some rows.
-struct Pieces<'c> {
-    element: Element,
-    piece: Int<'c>,
-    rows: Vec<Int<'c>>,
-    loaded: Vec<[Int<'c>; 4]>,
+pub(super) struct Pieces<'c> {
+    pub(super) element: Element,
+    /// Whether they are this lane's to hand over; none where all are.
+    pub(super) kept: Option<Int<'c>>,
+    pub(super) loaded: Vec<[Int<'c>; 4]>,
 }

@@ -140,32 +140,41 @@ impl<'c> Kernel<'c, '_> {
         Ok(())
     }
 
-    /// Polls the word at `at` until it has reached `target`, or until this launch gives up; the
-    /// first whose limit has passed makes its `report` of what it saw last.
+    /// Polls the word at `at` until it has reached `target`, or until this launch gives up.
     fn wait_word(&self, scope: Scope, at: Int<'c>, target: Int<'c>, report: impl FnOnce(Int<'c>)) {
+        let cx = &self.cx;
+        let look = || {
+            let seen = memory::ld_acquire(cx, scope, at);
+            // Wrap-safe: counters may pass 2³².
+            (cx.is(cx.sub(seen, target), Is::Ge, cx.int(0)), seen)
+        };
+        self.poll(look, report);
+    }
+
+    /// Polls until `look` says that what is waited for is there, or until this launch gives up; the first
+    /// whose limit has passed makes its `report` of what it saw last.
+    pub(super) fn poll<T>(&self, look: impl FnOnce() -> (Int<'c>, T), report: impl FnOnce(T)) {
         let cx = &self.cx;
         let polls = cx.cell_of(cx.int(0));
         let start = cx.cell_of(cx.long(0));
-        let (poll, look, clock) = (cx.block("poll"), cx.block("look"), cx.block("clock"));
+        let (poll, others, clock) = (cx.block("poll"), cx.block("look"), cx.block("clock"));
         let (late, told, done) = (cx.block("late"), cx.block("report"), cx.block("done"));
         let (gave_up, not_yet) = (cx.block("gave_up"), cx.block("not_yet"));
         cx.jump(poll);
 
         cx.at(poll);
-        let seen = memory::ld_acquire(cx, scope, at);
-        // Wrap-safe: counters may pass 2³².
-        let reached = cx.is(cx.sub(seen, target), Is::Ge, cx.int(0));
+        let (reached, seen) = look();
         cx.branch(reached, done, not_yet);
 
         cx.at(not_yet);
         let count = cx.add(cx.get(polls), cx.int(1));
         cx.set(polls, count);
         let due = cx.is(cx.and(count, cx.uint(POLLS - 1)), Is::Eq, cx.int(0));
-        cx.branch(due, look, poll);
+        cx.branch(due, others, poll);
 
-        cx.at(look);
-        let others = memory::ld_relaxed_sys(cx, self.word(Word::Abort));
-        cx.branch(cx.nonzero(others), gave_up, clock);
+        cx.at(others);
+        let given_up = memory::ld_relaxed_sys(cx, self.word(Word::Abort));
+        cx.branch(cx.nonzero(given_up), gave_up, clock);
 
         cx.at(clock);
         let now = special::globaltimer(cx);
@@ -190,7 +199,7 @@ impl<'c> Kernel<'c, '_> {
         cx.at(done);
     }
 
-    fn report(&self, signal: u32, slot: Int<'c>, seen: Int<'c>, wanted: Int<'c>) {
+    pub(super) fn report(&self, signal: u32, slot: Int<'c>, seen: Int<'c>, wanted: Int<'c>) {
         let cx = &self.cx;
         let base = self.word(Word::Report);
         let at = |word: Report| cx.add(base, cx.long(4 * word as i64));

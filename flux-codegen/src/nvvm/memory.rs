@@ -24,7 +24,7 @@ pub(crate) fn ld_global_nc_v4<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Int<'c>; 4] {
 /// `ld.global.v4.u32`.
 pub(crate) fn ld_global_v4<'c>(cx: &Cx<'c>, access: Access, at: Int<'c>) -> [Int<'c>; 4] {
     let ty = cx.context.struct_type(&[cx.i32.into(); 4], false);
-    let text = format!("ld.global{}.v4.u32 {{$0, $1, $2, $3}}, [$4];", access.suffix());
+    let text = format!("{}.v4.u32 {{$0, $1, $2, $3}}, [$4];", access.load());
     let all = cx
         .asm(false, &text, "=r,=r,=r,=r,l,~{memory}", Some(ty.into()), &[at.into()])
         .expect("a result was asked for");
@@ -163,11 +163,24 @@ pub(crate) fn ld_shared_v4<'c>(cx: &Cx<'c>, at: Int<'c>) -> [Int<'c>; 4] {
     [0, 1, 2, 3].map(|index| cx.member(all, index).into_int_value())
 }
 
-/// `st.shared.v4.u32`.
-pub(crate) fn st_shared_v4<'c>(cx: &Cx<'c>, at: Int<'c>, values: [Int<'c>; 4]) {
+/// `st.shared.v4.u32`, where `cond`, if there is one, is not 0.
+pub(crate) fn st_shared_v4<'c>(
+    cx: &Cx<'c>,
+    cond: Option<Int<'c>>,
+    at: Int<'c>,
+    values: [Int<'c>; 4],
+) {
     let [x, y, z, w] = values;
-    let args = [at, x, y, z, w].map(Into::into);
-    cx.asm(false, "st.shared.v4.u32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r,~{memory}", None, &args);
+    let mut args: Vec<_> = [at, x, y, z, w].map(Into::into).into();
+    let Some(cond) = cond else {
+        let text = "st.shared.v4.u32 [$0], {$1, $2, $3, $4};";
+        cx.asm(false, text, "r,r,r,r,r,~{memory}", None, &args);
+        return;
+    };
+    args.push(cond.into());
+    let text =
+        "{ .reg .pred p; setp.ne.u32 p, $5, 0; @p st.shared.v4.u32 [$0], {$1, $2, $3, $4}; }";
+    cx.asm(false, text, "r,r,r,r,r,r,~{memory}", None, &args);
 }
 
 /// `ld.shared.u32`.
@@ -196,6 +209,8 @@ pub(crate) enum Leaves {
     /// `red.relaxed.sys.global.add`, to memory of any GPU (PTX ISA, "red"): one access adds each
     /// element by itself.
     Added,
+    /// `st.relaxed.sys.global`: each element is seen whole, once, by who polls for it.
+    Flagged,
 }
 
 impl Leaves {
@@ -207,10 +222,18 @@ impl Leaves {
             count => format!(".v{count}"),
         };
         let name = element.name();
+        let store = match self {
+            Leaves::Flagged => "st.relaxed.sys.global",
+            Leaves::Stored | Leaves::Added => "st.global",
+        };
         match (self, element) {
-            (Leaves::Stored, Element::F32) => format!("st.global{}.f32", vector(count)),
-            (Leaves::Stored, _) if count > 2 => format!("st.global{}.u32", vector(count / 2)),
-            (Leaves::Stored, _) => format!("st.global.b{}", 16 * count),
+            (Leaves::Stored | Leaves::Flagged, Element::F32) => {
+                format!("{store}{}.f32", vector(count))
+            }
+            (Leaves::Stored | Leaves::Flagged, _) if count > 2 => {
+                format!("{store}{}.u32", vector(count / 2))
+            }
+            (Leaves::Stored | Leaves::Flagged, _) => format!("{store}.b{}", 16 * count),
             (Leaves::Added, Element::F32) => {
                 format!("red.relaxed.sys.global.add{}.f32", vector(count))
             }
@@ -298,13 +321,24 @@ pub(crate) enum Access {
     Plain,
     /// The same, in workspace, whose rows are aligned and padded: a pair is always one access.
     Workspace,
+    /// `ld.relaxed.sys.global` in workspace: a peer may be storing it.
+    Flagged,
 }
 
 impl Access {
-    const fn suffix(self) -> &'static str {
+    const fn load(self) -> &'static str {
         match self {
-            Access::Constant => ".nc",
-            Access::Plain | Access::Workspace => "",
+            Access::Constant => "ld.global.nc",
+            Access::Plain | Access::Workspace => "ld.global",
+            Access::Flagged => "ld.relaxed.sys.global",
+        }
+    }
+
+    /// Whether rows are aligned and padded.
+    const fn is_in_workspace(self) -> bool {
+        match self {
+            Access::Workspace | Access::Flagged => true,
+            Access::Constant | Access::Plain => false,
         }
     }
 }
@@ -312,11 +346,11 @@ impl Access {
 /// `ld.global` of two 16-bit elements, the second in the high half; 0 for what is not touched.
 /// They lie `step` columns behind the pair's.
 pub(crate) fn ld_pair_b16<'c>(cx: &Cx<'c>, access: Access, pair: Pair<'c>, step: u32) -> Int<'c> {
-    let (ld, offset) = (access.suffix(), 2 * step);
-    if access == Access::Workspace {
+    let (ld, offset) = (access.load(), 2 * step);
+    if access.is_in_workspace() {
         let text = format!(
             "{{ .reg .pred p; .reg .b32 c; add.s32 c, $2, {step}; setp.lt.s32 p, c, $3; \
-             mov.b32 $0, 0; @p ld.global.b32 $0, [$1+{offset}]; }}"
+             mov.b32 $0, 0; @p {ld}.b32 $0, [$1+{offset}]; }}"
         );
         let args = [pair.at, pair.column, pair.end].map(Into::into);
         return cx
@@ -329,8 +363,8 @@ pub(crate) fn ld_pair_b16<'c>(cx: &Cx<'c>, access: Access, pair: Pair<'c>, step:
          add.s32 c, $2, {step}; setp.lt.s32 p, c, $3; \
          add.s32 c, c, 1; setp.lt.s32 q, c, $3; \
          setp.ne.and.u32 w, $4, 0, q; mov.b32 $0, 0; mov.b16 l, 0; mov.b16 h, 0; \
-         @w ld.global{ld}.b32 $0, [$1+{offset}]; {APART} \
-         @p ld.global{ld}.b16 l, [$1+{offset}]; @q ld.global{ld}.b16 h, [$1+{offset}+2]; \
+         @w {ld}.b32 $0, [$1+{offset}]; {APART} \
+         @p {ld}.b16 l, [$1+{offset}]; @q {ld}.b16 h, [$1+{offset}+2]; \
          @!w mov.b32 $0, {{l, h}}; }}"
     );
     let args = pair.operands().map(Into::into);
@@ -346,14 +380,14 @@ pub(crate) fn ld_pair_f32<'c>(
     pair: Pair<'c>,
     step: u32,
 ) -> [Float<'c>; 2] {
-    let (ld, offset) = (access.suffix(), 4 * step);
+    let (ld, offset) = (access.load(), 4 * step);
     let text = format!(
         "{{ {SCRATCH} \
          add.s32 c, $3, {step}; setp.lt.s32 p, c, $4; \
          add.s32 c, c, 1; setp.lt.s32 q, c, $4; \
          setp.ne.and.u32 w, $5, 0, q; mov.f32 $0, 0f00000000; mov.f32 $1, 0f00000000; \
-         @w ld.global{ld}.v2.f32 {{$0, $1}}, [$2+{offset}]; {APART} \
-         @p ld.global{ld}.f32 $0, [$2+{offset}]; @q ld.global{ld}.f32 $1, [$2+{offset}+4]; }}"
+         @w {ld}.v2.f32 {{$0, $1}}, [$2+{offset}]; {APART} \
+         @p {ld}.f32 $0, [$2+{offset}]; @q {ld}.f32 $1, [$2+{offset}+4]; }}"
     );
     let args = pair.operands().map(Into::into);
     let ty = cx.context.struct_type(&[cx.f32.into(); 2], false);

@@ -13,6 +13,7 @@ use super::grouped::Grouped;
 use super::machine::Raise;
 use super::memory::Access;
 use super::trace::{Act, Actor, ActorTrace, Layout};
+use crate::program::BufferId;
 
 /// Raises by slot, in the order of the run.
 #[derive(Debug)]
@@ -142,6 +143,20 @@ pub(super) struct Scene<'a, 'p> {
     pub(super) layout: &'a Layout<'p>,
     pub(super) traces: &'a [ActorTrace],
     pub(super) history: &'a History,
+    /// Whether data that carry their own flag count as raises and waits; where not, `history` lacks them.
+    pub(super) carried: bool,
+}
+
+impl Scene<'_, '_> {
+    /// Whether data stand for a slot, and they do not count.
+    pub(super) fn leaves_out(&self, slot: u32) -> bool {
+        !self.carried && self.layout.is_carried(slot)
+    }
+
+    /// Whether data of `buffer` carry their own flag, and no signal stands for them.
+    pub(super) fn orders_itself(&self, buffer: BufferId) -> bool {
+        !self.carried && self.layout.program.is_flagged(buffer)
+    }
 }
 
 /// Everything that happened before some steps, along all paths.

@@ -6,7 +6,9 @@ use super::happens::{History, Scene};
 use super::memory::Memory;
 use super::regions::Regions;
 use super::trace::Layout;
-use super::{Findings, WORLD_LIMIT, arithmetic, effects, machine, memory, races, scopes, wrap};
+use super::{
+    Findings, WORLD_LIMIT, arithmetic, effects, flags, machine, memory, races, scopes, wrap,
+};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Launch, RankView};
 use crate::order::OrderError;
@@ -130,14 +132,18 @@ fn decide(
     }
     scopes::check(&layout, &traces, &history, found);
     let memory = Memory::new(&layout, &traces, rects, &run);
-    let scene = Scene { layout: &layout, traces: &traces, history: &history };
+    let scene = Scene { layout: &layout, traces: &traces, history: &history, carried: true };
     let counters = Counters::new(&scene);
+    let before = found.count;
     for of_rank in each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
         races::check(&scene, &memory, &run.segments, &counters, rank, &mut found);
         found
     }) {
         found.merge(of_rank);
+    }
+    if flags::are_carried(program) && found.count == before {
+        flags::check(&scene, &memory, &run, found);
     }
     found.merge(drift);
     Outcome::Decided

@@ -11,7 +11,8 @@ use super::happens::{Known, Past, Scene};
 use super::machine::Raise;
 use super::memory::{Access, Memory};
 use super::report::Report;
-use super::trace::{Act, Actor, ActorTrace, Layout, Proxy};
+use super::trace::{Act, Actor, ActorTrace, Proxy};
+use crate::eval::Region;
 use crate::program::{BufferKind, Completion, Engine, Op, Stmt, ValueId};
 use std::cmp::Reverse;
 
@@ -187,6 +188,7 @@ impl<'p> Walk<'_, 'p, '_> {
                 (slot..slot + len).for_each(|slot| self.wait(slot, target));
             }
             Act::Fence => self.fence(self.me.stamp),
+            Act::Raise { slot, .. } if self.scene.leaves_out(slot) => {}
             Act::Raise { slot, .. } => {
                 if let Op::Signal { after: Completion::Performed, .. } = self.stmt().op {
                     self.me.performed = self.me.stamp;
@@ -201,6 +203,9 @@ impl<'p> Walk<'_, 'p, '_> {
                     self.total(rect);
                 }
             }
+            // Their own flags order them.
+            Act::Contribution { rect, .. }
+                if self.scene.orders_itself(self.memory.rects[rect as usize].buffer) => {}
             Act::Contribution { rect, own, first, last } => {
                 if first {
                     (self.summed, self.unclear) = (0, false);
@@ -532,9 +537,11 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Behind each put to a peer the actor, or the exit of its agent, raises a signal there.
     fn unsignalled(&mut self, trace: &ActorTrace, epoch: u32, exit: u32) {
-        let layout = self.scene.layout;
-        let raised = |layout: &Layout<'_>, act: &Act| match act {
-            Act::Raise { slot, .. } => 1u64 << layout.place_of_slot(*slot).0,
+        let scene = self.scene;
+        let raised = |act: &Act| match act {
+            Act::Raise { slot, .. } if !scene.leaves_out(*slot) => {
+                1u64 << scene.layout.place_of_slot(*slot).0
+            }
             _ => 0,
         };
         let steps = &trace.steps[trace.launch(epoch)];
@@ -543,12 +550,13 @@ impl<'p> Walk<'_, 'p, '_> {
         }
         let exits = &self.scene.traces[exit as usize];
         let exits = exits.steps[exits.launch(epoch)].iter();
-        let mut told = exits.fold(0, |told, step| told | raised(layout, &step.act));
+        let mut told = exits.fold(0, |told, step| told | raised(&step.act));
         for (at, step) in trace.launch(epoch).zip(steps).rev() {
-            told |= raised(layout, &step.act);
+            told |= raised(&step.act);
             if let Act::Write { rect, .. } = step.act {
-                let rank = self.memory.rects[rect as usize].rank;
-                if rank != self.me.rank && told & (1 << rank) == 0 {
+                let Region { rank, buffer, .. } = self.memory.rects[rect as usize];
+                let is_told = told & (1 << rank) != 0 || scene.orders_itself(buffer);
+                if rank != self.me.rank && !is_told {
                     let put = Access::point(self.me.actor, at as u32 + 1, epoch, step.number);
                     self.report.not_signalled(Access { rect, ..put });
                 }

@@ -1,6 +1,7 @@
 //! What a Program must satisfy before any number is known: every handle points somewhere, names
 //! are bound before use, and each statement is one its engine can do.
 
+use super::flags;
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::program::{
@@ -33,6 +34,7 @@ pub(super) fn check(program: &Program) -> Diagnostics {
         checker.agent(agent);
     }
     checker.updates();
+    flags::structure(program, &mut checker.found);
     checker.found
 }
 

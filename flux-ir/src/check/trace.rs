@@ -205,6 +205,12 @@ impl<'p> Layout<'p> {
         ((array / signals) as u32, SignalId((array % signals) as u32), slot - self.bases[array])
     }
 
+    /// Whether data stand for the raises of a slot.
+    pub(super) fn is_carried(&self, slot: u32) -> bool {
+        let (_, signal, _) = self.place_of_slot(slot);
+        self.program.signals[signal].carrier.is_some()
+    }
+
     /// `%x[3]`.
     pub(super) fn slot_name(&self, slot: u32) -> String {
         let (_, signal, place) = self.place_of_slot(slot);

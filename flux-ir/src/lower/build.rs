@@ -46,7 +46,20 @@ impl<'a> Builder<'a> {
     }
 
     pub(super) fn signal(&mut self, name: &str, len: impl Into<Expr>, home: Home) -> SignalId {
-        self.program.signals.push(SignalArray { name: name.into(), len: len.into(), home })
+        let (name, len) = (name.into(), len.into());
+        self.program.signals.push(SignalArray { name, len, home, carrier: None })
+    }
+
+    /// A signal that the data of `carrier` stand for.
+    pub(super) fn carried(
+        &mut self,
+        name: &str,
+        len: impl Into<Expr>,
+        carrier: BufferId,
+    ) -> SignalId {
+        let signal = self.signal(name, len, Home::Device);
+        self.program.signals[signal].carrier = Some(carrier);
+        signal
     }
 }
 

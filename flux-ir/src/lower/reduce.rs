@@ -3,6 +3,7 @@
 //! | algorithm | contributions | sums | each rank gets them |
 //! |---|---|---|---|
 //! | [`AllReduce::OneShot`] | of every tile to every rank | every rank, of every tile | by adding up itself |
+//! | [`AllReduce::Flagged`] | the same, each element with its flag | the same | the same |
 //! | [`AllReduce::TwoShot`] | to the owner of the rows, as of a scattered tensor | the owner | by its copy warps, from the owner |
 //!
 //! A sum has the same bits whoever takes it, so both give the same result.
@@ -54,9 +55,11 @@ pub(super) struct OneShot {
 /// Workspace and signals of a sum that every rank takes.
 pub(super) fn one_shot(b: &mut Builder<'_>, tensors: &Tensors) -> Option<OneShot> {
     let (output, contribution, span) = reduction(b)?;
-    if algorithm(b, output) != Some(AllReduce::OneShot) {
-        return None;
-    }
+    let flagged = match algorithm(b, output)? {
+        AllReduce::OneShot => false,
+        AllReduce::Flagged => true,
+        AllReduce::TwoShot => return None,
+    };
     let declared = b.program.buffers[tensors.buffer(output)].clone();
     let name = declared.name.clone();
     let partial = b.program.buffers.push(Buffer {
@@ -66,7 +69,11 @@ pub(super) fn one_shot(b: &mut Builder<'_>, tensors: &Tensors) -> Option<OneShot
         element: partial_element(b, declared.element),
         ..declared
     });
-    let landed = b.signal(&format!("{name}_landed"), of_tiles(b), Home::Device);
+    let (landed, slots) = (format!("{name}_landed"), of_tiles(b));
+    let landed = match flagged {
+        true => b.carried(&landed, slots, partial),
+        false => b.signal(&landed, slots, Home::Device),
+    };
     let free = b.signal("free", Sym::World, Home::Device);
     Some(OneShot { contribution, partial, landed, free, span })
 }
@@ -135,8 +142,13 @@ impl OneShot {
         let tells = tell_peers(b, (self.landed, span), tiles, tile);
         let warps = epilogue_warps(b.schedule.consumers);
         let told = (self.landed, warps, span);
-        let waits = landed(b, told, (tiles, tile), |_, (_, wait)| vec![wait]);
-        let addend = b.var("i");
+        let mut source = None;
+        let waits = landed(b, told, (tiles, tile), |_, (rank, wait)| {
+            source = Some(rank);
+            vec![wait]
+        });
+        // The variable of the wait: a slot of it is that of the contribution that the sum takes.
+        let addend = source.unwrap_or_else(|| b.var("i"));
         let from = place(At::Own, addend.into());
         let sum = stmt(span, Op::Sum { var: addend, own: value, from });
         let mut all = vec![puts, tells, waits, sum];

@@ -144,7 +144,7 @@ impl<'k> Roles<'k> {
             None => Sym::World.into(),
             Some([_, count]) => Expr::from(Sym::World) * count,
         };
-        self.parts.signals.push(SignalArray { name, len, home: Home::Device })
+        self.parts.signals.push(SignalArray { name, len, home: Home::Device, carrier: None })
     }
 
     /// Workspace, signals and statements for each gathered tensor, and the ops that wait for them.

@@ -83,7 +83,8 @@ struct Part {
 
 pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Scatter> {
     let (output, contribution, span) = reduction(b)?;
-    if algorithm(b, output) == Some(AllReduce::OneShot) || chain::algorithm(b).is_some() {
+    let is_of_all = matches!(algorithm(b, output), Some(AllReduce::OneShot | AllReduce::Flagged));
+    if is_of_all || chain::algorithm(b).is_some() {
         return None;
     }
     let mut declared = b.program.buffers[tensors.buffer(output)].clone();

@@ -133,7 +133,7 @@ fn default_order(b: &Builder<'_>, summed: bool) -> Order {
     } else if has(Distribution::Reduced) {
         match b.schedule.all_reduce.unwrap_or_default() {
             // Every rank waits for this tile of every other: all take the same order.
-            AllReduce::OneShot => Order::Grouped(16),
+            AllReduce::OneShot | AllReduce::Flagged => Order::Grouped(16),
             AllReduce::TwoShot => Order::NextRankFirst,
         }
     } else if has_output(b, Distribution::Exchanged) {

@@ -136,6 +136,10 @@ pub struct SignalArray {
     pub len: Expr,
     /// Which memory it lives in.
     pub home: Home,
+    /// The workspace whose data stand for it, if any. Each element of such a buffer tells by itself that it
+    /// has been stored, so nothing is raised and nothing polled beside it: a raise says what the stores before
+    /// it do, a wait what the sum behind it waits for. It orders the data of this buffer and nothing else.
+    pub carrier: Option<BufferId>,
 }
 
 /// A table made on the host for each (shape, rank) and read by the kernel: one row per tile, in
@@ -387,6 +391,11 @@ impl Program {
         let raises = |stmt: &Stmt| matches!(stmt.op, Op::Signal { signal, .. } if signal == array);
         let copies = self.agents.values().filter(|agent| agent.engine == Engine::CopyEngine);
         copies.flat_map(Agent::statements).any(raises)
+    }
+
+    /// Whether data of `buffer` carry their own flag: an element that is negative zero has not been stored.
+    pub fn is_flagged(&self, buffer: BufferId) -> bool {
+        self.signals.values().any(|signal| signal.carrier == Some(buffer))
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.

@@ -19,7 +19,7 @@ fn reduced_outputs_pass_under_every_schedule_they_admit() {
     let by_owner = [Order::NextRankFirst, Order::Xor, Order::TwoNuma];
     for algorithm in AllReduce::ALL {
         let orders = shared.iter().chain(match algorithm {
-            AllReduce::OneShot => &[],
+            AllReduce::OneShot | AllReduce::Flagged => &[],
             AllReduce::TwoShot => by_owner.as_slice(),
         });
         for order in orders.cloned().map(Some).chain([None]) {

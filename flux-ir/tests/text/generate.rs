@@ -284,8 +284,9 @@ fn buffer() -> impl Strategy<Value = Buffer> {
 }
 
 pub(crate) fn program() -> impl Strategy<Value = Program> {
-    let signal = (expr(), select(vec![Home::Device, Home::Host]))
-        .prop_map(|(len, home)| SignalArray { name: String::new(), len, home });
+    let carrier = proptest::option::of(handle());
+    let signal = (expr(), select(vec![Home::Device, Home::Host]), carrier)
+        .prop_map(|(len, home, carrier)| SignalArray { name: String::new(), len, home, carrier });
     let tiled = prop_oneof![Just(Range::new(0i64, Sym::M)), range()];
     let table = (expr(), order(), (tiled, any::<bool>()), handle(), handle(), [expr(), expr()])
         .prop_map(|(len, order, (tiled, by_shard), m, n, fields)| {

@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
             protocol.parts.signals.values().any(|signal| signal.name == name)
         };
         let name = self.fresh(taken, "signals");
-        let array = SignalArray { name, len, home: Home::Device };
+        let array = SignalArray { name, len, home: Home::Device, carrier: None };
         Bound::Signals(self.protocol().parts.signals.push(array))
     }
 

@@ -67,6 +67,7 @@ impl<'p> Stage<'p> {
             | Rule::NeverWritten
             | Rule::Bounds
             | Rule::CounterWrap
+            | Rule::FlagNotExact
             | Rule::OrderDiffers
             | Rule::Residency
             | Rule::LaunchDiffers => None,

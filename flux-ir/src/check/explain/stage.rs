@@ -62,7 +62,7 @@ impl<'p> Stage<'p> {
     }
 
     pub(super) fn scene(&self) -> Scene<'_, 'p> {
-        Scene { layout: &self.layout, traces: &self.traces, history: &self.history }
+        Scene { layout: &self.layout, traces: &self.traces, history: &self.history, carried: true }
     }
 
     pub(super) fn counters(&self) -> Counters {

@@ -165,7 +165,11 @@ impl Reader {
         self.cursor.punct("]")?;
         let homes = [Home::Device, Home::Host];
         let home = self.cursor.choice("a home", &homes, Home::name)?;
-        self.program.signals.push(SignalArray { name, len, home });
+        let carrier = match self.cursor.take_word("by") {
+            true => Some(self.buffer()?),
+            false => None,
+        };
+        self.program.signals.push(SignalArray { name, len, home, carrier });
         Ok(())
     }
 

@@ -82,7 +82,10 @@ impl<'p> Writer<'p> {
         }
         for signal in program.signals.values() {
             let len = self.expr(&signal.len);
-            let text = format!("signal %{}[{len}] {}", name(&signal.name), signal.home.name());
+            let mut text = format!("signal %{}[{len}] {}", name(&signal.name), signal.home.name());
+            if let Some(carrier) = signal.carrier {
+                text += &format!(" by {}", self.buffer(carrier));
+            }
             line(&mut self.out, depth, &text, Span::UNKNOWN)?;
         }
         for table in program.tables.values() {
