@@ -374,7 +374,6 @@ mod shipped {
     /// Shapes: `x: [m, n]`, `c: [m, n]`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = two_shot)]
-    #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = flagged)]
     pub fn all_reduce(x: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
@@ -389,9 +388,6 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = two_shot)]
-    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = one_shot)]
-    #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = one_shot)]
-    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = one_shot)]
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = flagged)]
     #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = flagged)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = flagged)]
@@ -407,8 +403,8 @@ mod shipped {
     /// Shapes: `a: [m, k]`, `b: [n, k]`, `bias: [n]`, `residual: [m, n]`, `c: [m, n]`.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = two_shot)]
-    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = one_shot)]
-    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = flagged)]
     pub fn gemm_ar_bias_residual(
         a: &Global<bf16>,
         b: &Global<bf16>,

@@ -13,6 +13,9 @@ mod chained_device;
 mod data;
 #[path = "support/language_device.rs"]
 mod language_device;
+#[allow(dead_code, reason = "its kernel is what is tested, not how it is called")]
+#[path = "../examples/low_latency.rs"]
+mod low_latency;
 #[path = "support/missing_device.rs"]
 mod missing_device;
 #[path = "support/passive_device.rs"]

@@ -305,6 +305,26 @@ pub enum Op {
         /// This rank's contribution.
         x: Value,
     },
+    /// Puts a tile to this rank's plane of a workspace whose data carry their own flag, on one rank for each
+    /// number of a range. Yields nothing.
+    Put {
+        /// A workspace of the protocol.
+        buffer: BufferId,
+        /// The numbers.
+        hops: Range,
+        /// The rank, from the number [`Protocol::HOP`].
+        to: Expr,
+        /// What is put; rounded to the workspace's element type.
+        x: Value,
+    },
+    /// The sum over ranks of what each put to this one, in the order of ranks, this one's `own` in its place: once
+    /// all of it has come.
+    Total {
+        /// A workspace of the protocol.
+        buffer: BufferId,
+        /// This rank's own contribution.
+        own: Value,
+    },
     /// Writes a tile of an output. Yields nothing.
     Store {
         /// An output.
@@ -348,9 +368,12 @@ impl Protocol {
     /// What a step along k spans.
     pub const K_STEP: VarId = VarId(5);
 
+    /// Runs over the ranks that a tile is put to.
+    pub const HOP: VarId = VarId(6);
+
     /// Names of these variables, in their order.
-    pub const RESERVED: [&'static str; 6] =
-        ["tile.row0", "tile.row1", "tile.col0", "tile.col1", "slice", "k.step"];
+    pub const RESERVED: [&'static str; 7] =
+        ["tile.row0", "tile.row1", "tile.col0", "tile.col1", "slice", "k.step", "put.hop"];
 
     /// Nothing yet, of a kernel called `name`.
     pub fn new(name: &str) -> Protocol {

@@ -12,7 +12,7 @@
 //! | `exchange::place` | shards | workspace and signals of exchanged tensors, the agents that move them |
 //! | `scatter::place` | shards | workspace and signals of contributions |
 //! | `chain::place` | tensors | workspace and signals of a sum that passes from rank to rank |
-//! | `reduce::one_shot` | tensors | workspace and signals of a sum that every rank takes |
+//! | `one_shot::place` | tensors | workspace and signals of a sum that every rank takes |
 //! | `protocol::place` | tensors | workspace, signals and roles of the user's own |
 //! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
@@ -25,6 +25,7 @@ mod chain;
 mod exchange;
 mod gather;
 mod gemm;
+mod one_shot;
 mod protocol;
 mod pull;
 mod put;
@@ -61,8 +62,8 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     let gathers = gather::place(&mut builder, &tensors);
     let scatter = scatter::place(&mut builder, &tensors);
     let chain = chain::place(&mut builder, &tensors);
-    let one_shot = reduce::one_shot(&mut builder, &tensors);
-    let protocol = protocol::place(&mut builder, &tensors);
+    let one_shot = one_shot::place(&mut builder, &tensors);
+    let protocol = protocol::place(&mut builder, &tensors, one_shot.as_ref());
     let exchanges = exchange::place(&mut builder, &tensors);
     let tiles = tiles::order(&mut builder, &tensors, (&gathers, &exchanges), scatter.as_ref());
     let moved = gemm::Moved {

@@ -451,7 +451,7 @@ fn same_function(written: &syn::Path) -> Option<TokenStream> {
             let operand = quote!(&'static #lang::Global<f32>);
             Some(quote!(::<f32, #operand, #operand, #lang::Tile>))
         }
-        "symmetric" => Some(quote!(::<f32>)),
+        "symmetric" | "flagged" => Some(quote!(::<f32>)),
         "role" => Some(quote!(::<fn()>)),
         "owners" => Some(quote!(::<#lang::Rows>)),
         "max" | "min" => Some(quote!(::<#lang::Fragment, #lang::Fragment>)),

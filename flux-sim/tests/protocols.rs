@@ -14,6 +14,7 @@ use flux_sim::explore::{Limits, run};
 
 const GATHERS: &str = include_str!("../../examples/protocols.rs");
 const SUMS: &str = include_str!("../../examples/sum_ahead.rs");
+const FLAGGED: &str = include_str!("../../examples/low_latency.rs");
 
 const SHAPES: [Shape; 5] = [
     Shape { m: 1, n: 1, k: 1 },
@@ -23,38 +24,56 @@ const SHAPES: [Shape; 5] = [
     Shape { m: 70, n: 33, k: 130 },
 ];
 
-/// A protocol and what it computes: a product of what is gathered, or of what is summed.
+/// A protocol and what it computes.
 struct Protocol {
     name: String,
     kernel: Kernel,
-    sums: bool,
+    computes: Computes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Computes {
+    /// A product of what is gathered.
+    Product,
+    /// A product of what is summed.
+    ProductOfSum,
+    /// A sum of products, and a bias.
+    SumOfProducts,
 }
 
 fn protocols() -> Vec<Protocol> {
-    let read = |text: &str, sums| {
+    let read = |text: &str, computes| {
         let found = flux_syntax::read_file(text).expect("a source text").into_iter();
         let each = found.map(move |found| {
             let kernel = found.kernel.expect("a kernel");
-            Protocol { name: found.path, kernel, sums }
+            Protocol { name: found.path, kernel, computes }
         });
         each.collect::<Vec<_>>()
     };
-    let (gathers, sums) = (read(GATHERS, false), read(SUMS, true));
+    let gathers = read(GATHERS, Computes::Product);
     assert_eq!(gathers.len(), 4, "ring, pulled, sliced, two_levels");
+    let sums = read(SUMS, Computes::ProductOfSum);
     assert_eq!(sums.len(), 1, "sum_ahead");
-    gathers.into_iter().chain(sums).collect()
+    let flagged = read(FLAGGED, Computes::SumOfProducts);
+    assert_eq!(flagged.len(), 1, "low_latency");
+    gathers.into_iter().chain(sums).chain(flagged).collect()
 }
 
 impl Protocol {
-    /// The schedules that its roles can run under: copy engines do not add.
+    /// The schedules that its roles can run under: copy engines do not add, and where there are no roles
+    /// nothing moves beside the tiles.
     fn schedules(&self) -> Vec<Schedule> {
-        let put = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
-        schedules().into_iter().filter(|schedule| !self.sums || put(schedule)).collect()
+        let fits = |schedule: &Schedule| match self.computes {
+            Computes::Product => true,
+            Computes::ProductOfSum => schedule.transport == Some(Transport::Put),
+            Computes::SumOfProducts => schedule.transport.is_none(),
+        };
+        schedules().into_iter().filter(fits).collect()
     }
 
     /// Tensors of one launch, and what must become of its outputs.
     fn problem(&self, shape: Shape, world: u32, seed: u64) -> (Vec<Tensors>, Vec<Vec<f64>>) {
-        if !self.sums {
+        if self.computes == Computes::Product {
             return problem(Form::Gather, Element::Bf16, true, shape, world, seed);
         }
         let [m, n, k] = [shape.m, shape.n, shape.k].map(|extent| extent as usize);
@@ -63,14 +82,23 @@ impl Protocol {
         };
         let a: Vec<_> = (0..world).map(|rank| of(rank, m, 1)).collect();
         let sum = a[1..].iter().fold(a[0].clone(), |sum, a| sum.plus(a));
+        let products = (0..world).zip(&a).map(|(rank, a)| a.times(&of(rank, n, 2), true));
+        let total = products.reduce(|sum, product| sum.plus(&product)).expect("at least one rank");
+        let bias = Matrix::integers(1, n, 3, seed);
         let tensors = |(rank, a): (u32, &Matrix)| {
             let b = of(rank, n, 2);
-            let expected = Tensor::new(Element::Bf16, &sum.times(&b, true).data).values();
             let inputs = [("a", a), ("b", &b)];
-            let inputs = inputs.map(|(name, x)| (name, Tensor::new(Element::Bf16, &x.data)));
+            let mut inputs: Vec<_> =
+                inputs.map(|(name, x)| (name, Tensor::new(Element::Bf16, &x.data))).into();
+            let expected = if self.computes == Computes::ProductOfSum {
+                sum.times(&b, true).data
+            } else {
+                inputs.push(("bias", Tensor::new(Element::F32, &bias.data)));
+                (0..m * n).map(|at| total.data[at] + bias.data[at % n]).collect()
+            };
+            let expected = Tensor::new(Element::Bf16, &expected).values();
             let c = Tensor::new(Element::Bf16, &vec![f64::NAN; m * n]);
-            let tensors =
-                Tensors { inputs: inputs.into(), outputs: vec![("c", c)], scalars: Vec::new() };
+            let tensors = Tensors { inputs, outputs: vec![("c", c)], scalars: Vec::new() };
             (tensors, expected)
         };
         (0..).zip(&a).map(tensors).unzip()
@@ -145,13 +173,15 @@ fn every_protocol_is_exact_in_odd_interleavings() {
 
 #[test]
 fn every_protocol_is_sound_in_every_interleaving() {
-    for Protocol { name, kernel, sums } in protocols() {
-        for transport in [Transport::CopyEngine, Transport::Put] {
-            if sums && transport == Transport::CopyEngine {
-                continue;
-            }
-            let schedule = Schedule::host().tile(8, 8, 8).transport(transport);
-            let verified = verify(lower(&kernel, &schedule).expect("a Program"));
+    for protocol in protocols() {
+        let Protocol { name, kernel, .. } = &protocol;
+        let mut transports: Vec<_> =
+            protocol.schedules().iter().map(|schedule| schedule.transport).collect();
+        transports.dedup();
+        for transport in transports {
+            let mut schedule = Schedule::host().tile(8, 8, 8);
+            schedule.transport = transport;
+            let verified = verify(lower(kernel, &schedule).expect("a Program"));
             let verified = verified.expect("a sound Program");
             for (world, m) in [(1, 9), (2, 1), (2, 9)] {
                 let launch = Launch { shape: Shape { m, n: 9, k: 8 }, world, ctas: 1 };

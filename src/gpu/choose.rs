@@ -394,8 +394,8 @@ mod tests {
         ] {
             for world in [2, 4, 8] {
                 for (rows, expected) in [
-                    (1, AllReduce::OneShot),
-                    (16, AllReduce::OneShot),
+                    (1, AllReduce::Flagged),
+                    (16, AllReduce::Flagged),
                     (4096, AllReduce::TwoShot),
                     (8192, AllReduce::TwoShot),
                 ] {

@@ -68,7 +68,8 @@
 //! and [`wait`](Signals::wait). The loop over tiles waits for what roles bring, and multiplies what is
 //! [`ready`](Symmetric::ready), slice by slice along k where it is told so ([`Tile::k_slices`]). Integers
 //! are `u32`: [`rank`], [`world`], [`shard`], [`owners`], constants of the module, and their arithmetic.
-//! [`Symmetric`] shows a whole protocol; `examples/protocols.rs` has four.
+//! [`Symmetric`] shows a whole protocol; `examples/protocols.rs` has four. What tiles have computed is put to
+//! workspace of other ranks whose data tell by themselves that they have come ([`flagged`]).
 //!
 //! # Several kernels, helper functions, constants
 //!
@@ -110,8 +111,8 @@ pub use fragment::{Fragment, Operand};
 pub use gemm::{Left, Place, Right, gemm};
 pub use math::{Pair, cast, exp, gelu, gelu_tanh, max, min, relu, silu, tanh};
 pub use protocol::{
-    Arrived, Extent, Part, Put, RowRange, Sent, Signals, Slots, Source, Symmetric, k_slice, owners,
-    rank, role, shard, shard_rows, signals, symmetric, world,
+    Arrived, Extent, Flagged, Part, Put, RowRange, Sent, Signals, Slots, Source, Symmetric,
+    flagged, k_slice, owners, rank, role, shard, shard_rows, signals, symmetric, world,
 };
 pub use tensor::{Global, Transposed};
 pub use tile::{Reduction, Rows, Slice, Slices, Tile, Tiles, zeros};

@@ -1,6 +1,6 @@
 //! Protocols of one's own: workspace, signals, and roles that move bytes beside the tile loop.
 
-use super::{Element, Global, Never, Ready, Rows, Sharded, sealed::Sealed};
+use super::{Element, Fragment, Global, Never, Ready, Rows, Sharded, Tile, sealed::Sealed};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -85,6 +85,59 @@ impl<T: Element> Symmetric<T> {
     /// Rows of this rank's workspace, once `after` says that they are there.
     pub fn ready(&self, rows: impl RowRange, after: Arrived) -> Ready<T> {
         let _ = (rows, after);
+        match self.never {}
+    }
+}
+
+/// Workspace of the output's shape, with a plane for each rank, on every rank, made by [`flagged`]. Tiles are put
+/// to it, and each element tells by itself that it has come: no signal travels behind the data, and the
+/// [`sum`](Flagged::sum) of what was put polls the data. One step of latency is all that such an exchange takes.
+///
+/// Each rank puts to the plane of its own number, once an element; each sum takes every other rank's, once. What is not
+/// so is refused by the checker, as is what rests on more than the data themselves: that they have come
+/// orders them alone. Negative zeros travel as positive ones, as negative zero is what says "not yet".
+///
+/// ```
+/// # use flux::prelude::*;
+/// /// C = all_reduce(A · Bᵀ) for few rows: each rank puts its contribution to all others, and all add up.
+/// #[flux::kernel]
+/// #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single)]
+/// pub fn low_latency(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+///     let parts = flagged::<bf16>(Extent::M, Extent::N);
+///     for tile in c.tiles() {
+///         let part = gemm(a, b.t(), tile);
+///         for hop in 1..world() {
+///             parts.put((rank() + hop) % world(), tile, part);
+///         }
+///         c.store(tile, parts.sum(tile, part));
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[derive(Debug)]
+pub struct Flagged<T> {
+    never: Never,
+    element: PhantomData<T>,
+}
+
+/// Workspace of `rows × cols` for each rank, on every rank, whose data carry their own flag.
+pub fn flagged<T: Element>(rows: Extent, cols: Extent) -> Flagged<T> {
+    let _ = (rows, cols);
+    unreachable!("{ONLY_READ}")
+}
+
+impl<T: Element> Flagged<T> {
+    /// Puts `x`, rounded to the element type, to this rank's plane on rank `to`: in a tile, or in a loop over ranks
+    /// in it that puts and does nothing else.
+    pub fn put(&self, to: u32, tile: Tile, x: Fragment) {
+        let _ = (to, tile, x);
+        match self.never {}
+    }
+
+    /// The sum over ranks of what each put to this one, once all of it has come: in the order of ranks and in f32, with
+    /// this rank's `own` in its place, rounded as if it had traveled. The same bits on every rank.
+    pub fn sum(&self, tile: Tile, own: Fragment) -> Fragment {
+        let _ = (tile, own);
         match self.never {}
     }
 }

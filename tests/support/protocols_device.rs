@@ -2,7 +2,7 @@
 //! product, by copy engines and by copy warps.
 
 use super::data::{Draw, product};
-use crate::{protocols, sum_ahead};
+use crate::{low_latency, protocols, sum_ahead};
 use flux::Error;
 use flux::prelude::*;
 use libtest_mimic::{Failed, Trial};
@@ -43,12 +43,17 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
         let run = move || exact(ranks, schedule, sum_ahead::count_wrong);
         Trial::test(format!("sum_ahead_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
+    let members = [1, 2, 4, 8].into_iter().flat_map(|ranks| [(ranks, 0), (ranks, 1)]);
+    let flagged = members.map(|(ranks, schedule)| {
+        let run = move || exact(ranks, schedule, low_latency::count_wrong);
+        Trial::test(format!("low_latency_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
+    });
     let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..4).map(move |way| (ranks, way)));
     let gathers = ways.map(|(ranks, schedule)| {
         let run = move || exact(ranks, schedule, wrong_of_gathered);
         Trial::test(format!("gathered_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    trials.chain(sums).chain(gathers).collect()
+    trials.chain(sums).chain(flagged).chain(gathers).collect()
 }
 
 /// Launches on a rank, of rows, columns and reduction, under a schedule by number: wrong elements.

@@ -126,7 +126,9 @@ fn ordered(gpus: Gpus) -> Result<(), Failed> {
         .collect();
     let schedules = (kernels::ar_bf16::definition().schedules)();
     for _ in 0..2 {
-        for schedule in schedules.iter().map(Some).chain([None]) {
+        // Partial sums of more bits are rounded elsewhere.
+        let alike = schedules.iter().filter(|schedule| schedule.partials.is_none());
+        for schedule in alike.map(Some).chain([None]) {
             let outputs = world.run(|rank| {
                 let (a, b) = factors(rank.index().into());
                 let (a, b) = (rank.tensor(m, k, &spread(&a))?, rank.tensor(n, k, &spread(&b))?);

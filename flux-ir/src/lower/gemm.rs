@@ -4,9 +4,9 @@ use super::build::{Builder, own, stmt};
 use super::chain::Chain;
 use super::exchange::Exchanges;
 use super::gather::{Gather, Gathers, parity, signal_free, wait_free, wait_span};
+use super::one_shot::OneShot;
 use super::protocol::Placed;
 use super::pull;
-use super::reduce::OneShot;
 use super::scatter::{Scatter, Staged};
 use super::slices;
 use super::tensors::Tensors;
@@ -90,6 +90,9 @@ pub(super) fn build(
         Some(tail) => body.extend(slices::sliced(b, &from, &tile, tail)),
     }
     body.extend(loads(b, &from, &tile));
+    if let Some(sum) = one_shot.filter(|sum| sum.is_explicit) {
+        body.extend(sum.tile(b, values, (tiles, &tile)));
+    }
     for whole in [Distribution::Global, Distribution::Sharded] {
         body.extend(stores(b, tensors, values, whole, &tile.rows(), &tile.cols()));
     }
@@ -109,8 +112,10 @@ pub(super) fn build(
     if let Some(chain) = chain {
         body.extend(chain.tile(b, tensors, values, (tiles, &tile)));
     }
-    if let Some(one_shot) = one_shot {
-        body.extend(one_shot.tile(b, tensors, values, (tiles, &tile)));
+    if let Some(sum) = one_shot.filter(|sum| !sum.is_explicit) {
+        body.extend(sum.tile(b, values, (tiles, &tile)));
+        let (rows, cols) = (tile.rows(), tile.cols());
+        body.extend(stores(b, tensors, values, Distribution::Reduced, &rows, &cols));
     }
     let tile_loop = Op::For {
         var: step,

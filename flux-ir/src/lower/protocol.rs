@@ -10,6 +10,7 @@
 
 use super::build::{Builder, stmt};
 use super::gather::{parity, wait_free};
+use super::one_shot::OneShot;
 use super::put::{COLS, EACH, MOST_ROWS};
 use super::tensors::Tensors;
 use crate::abi::COPY_WARPS;
@@ -89,9 +90,19 @@ fn adds(parts: &Program) -> Option<&Stmt> {
     parts.statements().find(|stmt| matches!(stmt.op, Op::Copy { adds: true, .. }))
 }
 
-pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Placed> {
+pub(super) fn place(
+    b: &mut Builder<'_>,
+    tensors: &Tensors,
+    sum: Option<&OneShot>,
+) -> Option<Placed> {
     let kernel = b.kernel;
     let parts = &kernel.protocol.as_ref()?.parts;
+    let is_summed = |buffer: &Buffer| !buffer.planes.is_empty();
+    if parts.agents.is_empty() && parts.signals.is_empty() && parts.buffers.values().all(is_summed)
+    {
+        // Tiles put and sum, and nothing runs beside them.
+        return None;
+    }
     let engine = match b.schedule.transport {
         Some(Transport::Put) => Engine::CopyWarps,
         None if adds(parts).is_some() => Engine::CopyWarps,
@@ -117,6 +128,7 @@ pub(super) fn place(b: &mut Builder<'_>, tensors: &Tensors) -> Option<Placed> {
     for buffer in parts.buffers.values() {
         let id = match kernel.param(&buffer.name).filter(|_| buffer.kind == BufferKind::Input) {
             Some(param) => tensors.buffer(param),
+            None if is_summed(buffer) => sum.map_or(BufferId(u32::MAX), |sum| sum.partial),
             None => b.program.buffers.push(Buffer {
                 kind: BufferKind::Symmetric,
                 planes: vec![2i64.into()],

@@ -10,9 +10,8 @@
 
 use super::build::{Builder, own, stmt};
 use super::gather::parity;
-use super::gemm::{Tile, landed, landed_slot, stores};
+use super::gemm::{Tile, landed_slot};
 use super::put::{COLS, EACH, MOST_ROWS};
-use super::scatter::partial_element;
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
@@ -38,44 +37,6 @@ pub(super) fn reduction(b: &Builder<'_>) -> Option<(ParamId, Value, Span)> {
 pub(super) fn algorithm(b: &Builder<'_>, output: ParamId) -> Option<AllReduce> {
     let is_reduced = b.kernel.tensor(output).is_some_and(|(d, ..)| d == Distribution::Reduced);
     is_reduced.then(|| b.schedule.all_reduce.unwrap_or_default())
-}
-
-/// A sum that every rank takes of every tile.
-pub(super) struct OneShot {
-    contribution: Value,
-    /// Where contributions land, `[2][world][M, N]`.
-    partial: BufferId,
-    /// Raised by every epilogue warp of a tile, on every other rank.
-    landed: SignalId,
-    /// Raised by a peer when it is through with an epoch.
-    pub(super) free: SignalId,
-    pub(super) span: Span,
-}
-
-/// Workspace and signals of a sum that every rank takes.
-pub(super) fn one_shot(b: &mut Builder<'_>, tensors: &Tensors) -> Option<OneShot> {
-    let (output, contribution, span) = reduction(b)?;
-    let flagged = match algorithm(b, output)? {
-        AllReduce::OneShot => false,
-        AllReduce::Flagged => true,
-        AllReduce::TwoShot => return None,
-    };
-    let declared = b.program.buffers[tensors.buffer(output)].clone();
-    let name = declared.name.clone();
-    let partial = b.program.buffers.push(Buffer {
-        name: format!("{name}_partial"),
-        kind: BufferKind::Symmetric,
-        planes: vec![2i64.into(), Sym::World.into()],
-        element: partial_element(b, declared.element),
-        ..declared
-    });
-    let (landed, slots) = (format!("{name}_landed"), of_tiles(b));
-    let landed = match flagged {
-        true => b.carried(&landed, slots, partial),
-        false => b.signal(&landed, slots, Home::Device),
-    };
-    let free = b.signal("free", Sym::World, Home::Device);
-    Some(OneShot { contribution, partial, landed, free, span })
 }
 
 /// A slot for each rank and tile.
@@ -116,46 +77,6 @@ fn tell_peers(
         scope: Scope::Sys,
         after: Completion::Performed,
     })
-}
-
-impl OneShot {
-    /// Puts the tile to every other rank, then tells them, so that what is on its way is waited for
-    /// once; waits for theirs, sums and stores.
-    pub(super) fn tile(
-        &self,
-        b: &mut Builder<'_>,
-        tensors: &Tensors,
-        values: &Values,
-        (tiles, tile): (&Tiles, &Tile),
-    ) -> Vec<Stmt> {
-        let (span, value) = (self.span, values.get(self.contribution));
-        let place = |at, plane: Expr| Place {
-            at,
-            buffer: self.partial,
-            planes: vec![parity(), plane],
-            rows: tile.rows(),
-            cols: tile.cols(),
-        };
-        let put =
-            |peer| Op::Store { to: place(At::Peer(peer), Sym::Rank.into()), value, adds: false };
-        let puts = for_each_peer(b, span, put);
-        let tells = tell_peers(b, (self.landed, span), tiles, tile);
-        let warps = epilogue_warps(b.schedule.consumers);
-        let told = (self.landed, warps, span);
-        let mut source = None;
-        let waits = landed(b, told, (tiles, tile), |_, (rank, wait)| {
-            source = Some(rank);
-            vec![wait]
-        });
-        // The variable of the wait: a slot of it is that of the contribution that the sum takes.
-        let addend = source.unwrap_or_else(|| b.var("i"));
-        let from = place(At::Own, addend.into());
-        let sum = stmt(span, Op::Sum { var: addend, own: value, from });
-        let mut all = vec![puts, tells, waits, sum];
-        let (rows, cols) = (tile.rows(), tile.cols());
-        all.extend(stores(b, tensors, values, Distribution::Reduced, &rows, &cols));
-        all
-    }
 }
 
 /// What the owner of rows keeps of them for the others: whatever is stored to a reduced output.

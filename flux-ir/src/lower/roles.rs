@@ -224,6 +224,10 @@ impl<'k> Roles<'k> {
                 KernelOp::Cast { x, to } => KernelOp::Cast { x: renamed(x), to },
                 KernelOp::Reduce { output, x } => KernelOp::Reduce { output, x: renamed(x) },
                 KernelOp::Store { output, x } => KernelOp::Store { output, x: renamed(x) },
+                KernelOp::Put { buffer, hops, to, x } => {
+                    KernelOp::Put { buffer, hops, to, x: renamed(x) }
+                }
+                KernelOp::Total { buffer, own } => KernelOp::Total { buffer, own: renamed(own) },
                 KernelOp::LoadReady { ready } => KernelOp::LoadReady { ready: renamed(ready) },
                 other @ (KernelOp::Gemm { .. }
                 | KernelOp::Await { .. }

@@ -6,6 +6,7 @@ use super::chain;
 use super::exchange::Exchanges;
 use super::gather::Gathers;
 use super::gemm::Tile;
+use super::one_shot;
 use super::scatter::Scatter;
 use super::tensors::Tensors;
 use crate::kernel::Distribution;
@@ -138,6 +139,9 @@ fn default_order(b: &Builder<'_>, summed: bool) -> Order {
         }
     } else if has_output(b, Distribution::Exchanged) {
         Order::NextColumnsFirst
+    } else if one_shot::total(b.kernel).is_some() {
+        // As in one shot.
+        Order::Grouped(16)
     } else if b.kernel.protocol.is_some() {
         Order::OwnShardFirst
     } else if has(Distribution::Gathered) && !summed {

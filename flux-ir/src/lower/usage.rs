@@ -2,6 +2,7 @@
 //! the rows a rank owns.
 
 mod operands;
+mod sums;
 
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
@@ -305,6 +306,8 @@ impl Inference<'_> {
                 }
             }
             Op::Reduce { output, x } => self.reduce(output, x, span),
+            Op::Put { buffer, x, .. } => self.put(buffer, x, span),
+            Op::Total { buffer, own } => self.total(buffer, own, span),
             Op::Store { output, x } => {
                 self.store(output, x, span);
                 Domain::None
@@ -532,6 +535,7 @@ impl Inference<'_> {
             }
         }
         self.gathered_alike();
+        self.summed_once();
         for (id, param) in self.kernel.params.iter() {
             let ParamType::Tensor { distribution, written, .. } = param.ty else { continue };
             let spans = &stores[id.index()];

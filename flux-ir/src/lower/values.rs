@@ -49,8 +49,10 @@ pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
                     ValueOp::Binary(Binary::Add, values.get(x), so_far)
                 }
             }),
+            Op::Total { .. } => Some(ValueOp::Sum),
             Op::Unary { .. } | Op::Binary { .. } | Op::Cast { .. } => None,
-            Op::Wait { .. } | Op::Await { .. } | Op::Ready { .. } | Op::Store { .. } => None,
+            Op::Wait { .. } | Op::Await { .. } | Op::Ready { .. } => None,
+            Op::Put { .. } | Op::Store { .. } => None,
         };
         let op = op.filter(|_| live[value.index()]);
         let id = op.map(|op| b.program.values.push(ValueEntry { op, span: entry.span }));
@@ -86,7 +88,10 @@ fn live(b: &Builder<'_>) -> Vec<bool> {
     for (value, entry) in entries.into_iter().rev() {
         let needed = live[value.index()];
         match entry.op {
-            Op::Store { x, .. } | Op::Reduce { x, .. } => live[x.index()] = true,
+            Op::Store { x, .. } | Op::Reduce { x, .. } | Op::Put { x, .. } => {
+                live[x.index()] = true;
+            }
+            Op::Total { own, .. } => live[own.index()] = true,
             Op::Unary { x, .. } | Op::Cast { x, .. } if needed => live[x.index()] = true,
             Op::Binary { x, y, .. } if needed => {
                 live[x.index()] = true;

@@ -67,6 +67,11 @@ impl Kernel {
             Op::Binary { op, x, y } => format!("{} {x}, {y}", op.name()),
             Op::Cast { x, to } => format!("cast {x} to {to}"),
             Op::Reduce { output, x } => format!("reduce {}, {x}", self.shown(*output)),
+            Op::Total { buffer, own } => format!("total {} own {own}", parts.buffer(*buffer)),
+            Op::Put { buffer, hops, to, x } => {
+                let (to, hops) = (parts.expr(to), parts.range(hops));
+                return format!("put {x} in {} to {to} for {hops}", parts.buffer(*buffer));
+            }
             Op::Store { output, x } => return format!("store {}, {x}", self.shown(*output)),
         };
         format!("{value} = {yields}")
@@ -260,8 +265,17 @@ impl Reader {
             self.parts.cursor.punct(",")?;
             return Ok(Op::Store { output, x: self.value()? });
         }
+        if self.parts.cursor.take_word("put") {
+            let x = self.value()?;
+            self.parts.cursor.word("in")?;
+            let buffer = self.parts.buffer()?;
+            self.parts.cursor.word("to")?;
+            let to = self.parts.expr()?;
+            self.parts.cursor.word("for")?;
+            return Ok(Op::Put { buffer, hops: self.parts.range()?, to, x });
+        }
         if *self.parts.cursor.peek() != Token::Value(next.0) {
-            return self.parts.cursor.unexpected(&format!("`store` or `{next} =`"));
+            return self.parts.cursor.unexpected(&format!("`store`, `put` or `{next} =`"));
         }
         self.parts.cursor.bump();
         self.parts.cursor.punct("=")?;
@@ -280,7 +294,7 @@ impl Reader {
         }
         let known = [
             "await", "ready", "wait", "gemm", "cols", "rows", "load", "const", "scalar", "cast",
-            "reduce",
+            "reduce", "total",
         ];
         if !known.contains(&word.as_str()) {
             return self.parts.cursor.unexpected("an operation");
@@ -299,6 +313,11 @@ impl Reader {
                 let buffer = self.parts.buffer()?;
                 self.parts.cursor.word("after")?;
                 Op::Ready { buffer, after: self.value()? }
+            }
+            "total" => {
+                let buffer = self.parts.buffer()?;
+                self.parts.cursor.word("own")?;
+                Op::Total { buffer, own: self.value()? }
             }
             "wait" => Op::Wait { tensor: self.param()? },
             "gemm" => {

@@ -311,6 +311,10 @@ impl<'a> Reader<'a> {
                 "add one to it: `for k in tile.k_slices(4) { acc += gemm(a, b.t(), k); }`"
                     .to_owned(),
             ),
+            Bound::Flagged(_) => (
+                "the workspace".to_owned(),
+                "take the total of what was put there: `parts.sum(tile, x)`".to_owned(),
+            ),
             Bound::Workspace(_)
             | Bound::Signals(_)
             | Bound::Extent(_)

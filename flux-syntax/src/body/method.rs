@@ -50,6 +50,7 @@ impl<'a> Reader<'a> {
         let args: Vec<_> = call.args.iter().collect();
         match receiver {
             Bound::Workspace(buffer) => self.workspace_method(buffer, &name, span, &args),
+            Bound::Flagged(buffer) => self.flagged_method(buffer, &name, span, &args),
             Bound::Signals(signal) => self.signals_method(signal, &name, span, &args),
             Bound::Index(index) => self.index_method(index, &name, span, &args),
             part @ (Bound::Own(..) | Bound::Part(_)) => self.part_method(part, span, call),
@@ -309,13 +310,16 @@ impl<'a> Reader<'a> {
         let (Some(()), Some(x)) = (tile, x) else {
             return None;
         };
-        Some(self.emit(Op::Reduce { output, x }, span))
+        self.outside_of_puts(span).then(|| self.emit(Op::Reduce { output, x }, span))
     }
 
     fn write(&mut self, output: ParamId, x: Value, span: Span) -> Bound<'a> {
         if self.closures > 0 {
             let help = "store what it yields: `c.store(tile, f(x));`";
             return self.refuse(span, "a closure computes a value and stores nothing", help);
+        }
+        if !self.outside_of_puts(span) {
+            return Bound::Broken;
         }
         self.emit(Op::Store { output, x }, span);
         Bound::Unit

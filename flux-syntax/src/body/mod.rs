@@ -12,6 +12,7 @@ mod method;
 mod moves;
 mod protocol;
 mod statement;
+mod sums;
 
 use crate::conditional::conditions;
 use crate::function::{Function, text_of_name};
@@ -133,6 +134,8 @@ enum Bound<'a> {
     Extent(Sym),
     /// `symmetric::<T>(…)`
     Workspace(BufferId),
+    /// `flagged::<T>(…)`
+    Flagged(BufferId),
     /// `signals(…)`
     Signals(SignalId),
     /// What a wait gives: in a tile its op, in a role nothing but the order of statements.
@@ -193,6 +196,8 @@ struct Reader<'a> {
     protocol: Option<Protocol>,
     /// Where the statement at hand stands.
     within: Within,
+    /// The range of the loop over ranks at hand, that a tile is put to.
+    hops: Option<Range>,
     /// The bodies of the role at hand, the innermost last.
     bodies: Vec<Vec<flux_ir::program::Stmt>>,
     /// The name of the `let` at hand.
@@ -232,6 +237,7 @@ impl<'a> Reader<'a> {
             names: Vec::new(),
             protocol: None,
             within: Within::Kernel,
+            hops: None,
             bodies: Vec::new(),
             binding: None,
             inlining: Vec::new(),
@@ -295,6 +301,8 @@ impl<'a> Reader<'a> {
             | Op::LoadReady { .. }
             | Op::Cast { .. }
             | Op::Reduce { .. }
+            | Op::Put { .. }
+            | Op::Total { .. }
             | Op::Store { .. } => false,
         };
         let value = self.ops.push(OpEntry { op, span });

@@ -216,6 +216,10 @@ impl<'a> Reader<'a> {
                 self.act(Op::Wait { signal, slots, target: times, scope: Scope::Sys }, span);
                 Bound::Arrived(None)
             }
+            Within::Puts => {
+                let help = "wait ahead of the loop";
+                self.refuse(span, "a loop over ranks puts the tile and does nothing else", help)
+            }
             Within::Tile | Within::Slice => {
                 let value = self.emit(KernelOp::Await { signal, slots, times }, span);
                 Bound::Arrived(Some(value))

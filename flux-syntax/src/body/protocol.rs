@@ -14,8 +14,9 @@ use flux_ir::{Element, Span};
 use syn::{Expr, ExprForLoop, ExprIf, Lit, Pat, PathArguments};
 
 /// The functions of protocols that kernels call by name, with how each is written.
-pub(super) const FUNCTIONS: [(&str, &str); 10] = [
+pub(super) const FUNCTIONS: [(&str, &str); 11] = [
     ("symmetric", "symmetric::<bf16>(Extent::M, Extent::K)"),
+    ("flagged", "flagged::<bf16>(Extent::M, Extent::N)"),
     ("signals", "signals(world())"),
     ("role", "role(\"forward\", || { … })"),
     ("rank", "rank()"),
@@ -36,6 +37,8 @@ pub(super) enum Within {
     Tile,
     /// In a loop over slices of k.
     Slice,
+    /// In a loop over the ranks that a tile is put to.
+    Puts,
 }
 
 /// A function of protocols.
@@ -105,7 +108,7 @@ impl<'a> Reader<'a> {
     ) -> Bound<'a> {
         let Function { name, usage, element } = function;
         let expected = match name {
-            "symmetric" | "role" | "k_slice" => 2,
+            "symmetric" | "flagged" | "role" | "k_slice" => 2,
             "signals" | "shard" | "owners" => 1,
             _ => 0,
         };
@@ -130,7 +133,17 @@ impl<'a> Reader<'a> {
                 _ => Bound::Broken,
             },
             ("signals", [len]) => self.signals(len, span),
-            ("symmetric", [rows, cols]) => self.symmetric(element, [*rows, *cols], span),
+            ("symmetric", [rows, cols]) => match self.symmetric(element, [*rows, *cols], span) {
+                Some(buffer) => Bound::Workspace(buffer),
+                None => Bound::Broken,
+            },
+            ("flagged", [rows, cols]) => match self.symmetric(element, [*rows, *cols], span) {
+                Some(buffer) => {
+                    self.protocol().parts.buffers[buffer].planes = vec![Sym::World.into()];
+                    Bound::Flagged(buffer)
+                }
+                None => Bound::Broken,
+            },
             ("role", [name, body]) => self.role(name, body, span),
             _ => unreachable!("every function of FUNCTIONS with its arity"),
         }
@@ -164,22 +177,22 @@ impl<'a> Reader<'a> {
         element: Option<Element>,
         extents: [&'a Expr; 2],
         span: Span,
-    ) -> Bound<'a> {
+    ) -> Option<BufferId> {
         let [rows, cols] = extents.map(|expr| self.extent(expr));
-        let (Some(rows), Some(cols)) = (rows, cols) else { return Bound::Broken };
+        let (rows, cols) = (rows?, cols?);
         let Some(element) = element else {
             let help = "write `symmetric::<bf16>(Extent::M, Extent::K)`";
-            return self.mistyped(span, "expected an element type for the workspace", help);
+            self.mistyped(span, "expected an element type for the workspace", help);
+            return None;
         };
         if !self.declared_outside("workspaces", span) {
-            return Bound::Broken;
+            return None;
         }
         let taken = |protocol: &Protocol, name: &str| {
             protocol.parts.buffers.values().any(|buffer| buffer.name == name)
         };
         let name = self.fresh(taken, "workspace");
-        let buffer = self.declare(name, BufferKind::Symmetric, element, [rows, cols], span);
-        Bound::Workspace(buffer)
+        Some(self.declare(name, BufferKind::Symmetric, element, [rows, cols], span))
     }
 
     pub(super) fn declare(
@@ -255,8 +268,8 @@ impl<'a> Reader<'a> {
         let span = at(for_loop.for_token.span);
         match self.within {
             Within::Role => {}
-            Within::Tile => return self.slice_loop(for_loop, span),
-            Within::Kernel | Within::Slice => return self.inner_loop(span),
+            Within::Tile => return self.tile_loop_within(for_loop, span),
+            Within::Kernel | Within::Slice | Within::Puts => return self.inner_loop(span),
         }
         let range = match self.expression(&for_loop.expr) {
             Bound::Range(range) => range,
@@ -278,7 +291,7 @@ impl<'a> Reader<'a> {
         Bound::Unit
     }
 
-    fn loop_name(&mut self, pattern: &'a Pat) -> Option<String> {
+    pub(super) fn loop_name(&mut self, pattern: &'a Pat) -> Option<String> {
         match pattern {
             Pat::Ident(pattern) if pattern.subpat.is_none() && pattern.mutability.is_none() => {
                 Some(text_of_name(&pattern.ident))
@@ -311,10 +324,11 @@ impl<'a> Reader<'a> {
         Bound::Unit
     }
 
-    /// `for k in tile.k_slices(4) { … }`.
-    fn slice_loop(&mut self, for_loop: &'a ExprForLoop, span: Span) -> Bound<'a> {
+    /// `for k in tile.k_slices(4) { … }`, or `for hop in 1..world() { … }` that puts the tile.
+    fn tile_loop_within(&mut self, for_loop: &'a ExprForLoop, span: Span) -> Bound<'a> {
         let slices = match self.expression(&for_loop.expr) {
             Bound::Slices(slices) => slices,
+            Bound::Range(hops) if self.has_flagged() => return self.put_loop(for_loop, hops),
             Bound::Broken => return Bound::Broken,
             _ => return self.inner_loop(span),
         };

@@ -72,6 +72,7 @@ impl<'a> Reader<'a> {
             | Bound::Range(_)
             | Bound::Extent(_)
             | Bound::Workspace(_)
+            | Bound::Flagged(_)
             | Bound::Signals(_)
             | Bound::Arrived(Some(_))
             | Bound::Own(..)

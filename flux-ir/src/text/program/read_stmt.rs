@@ -233,7 +233,7 @@ impl Reader {
         Ok(Place { at, buffer, planes, rows, cols })
     }
 
-    pub(super) fn range(&mut self) -> Parsed<Range> {
+    pub(in crate::text) fn range(&mut self) -> Parsed<Range> {
         let lo = self.expr()?;
         self.cursor.punct("..")?;
         Ok(Range { lo, hi: self.expr()? })
