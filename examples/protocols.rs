@@ -23,6 +23,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, transport = tma)]
     pub fn ring(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         let all = symmetric::<bf16>(Extent::M, Extent::K);
         let arrived = signals(world());
@@ -48,6 +49,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, transport = tma)]
     pub fn pulled(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         let all = symmetric::<bf16>(Extent::M, Extent::K);
         let arrived = signals(world());
@@ -76,6 +78,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, transport = tma)]
     pub fn sliced(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         let all = symmetric::<bf16>(Extent::M, Extent::K);
         let arrived = signals(4 * world());
@@ -111,6 +114,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, transport = tma)]
     pub fn two_levels(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         let all = symmetric::<bf16>(Extent::M, Extent::K);
         let arrived = signals(world());

@@ -22,6 +22,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, transport = tma)]
     pub fn sum_ahead(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         let sums = symmetric::<bf16>(Extent::M, Extent::K);
         let laid = signals(world());

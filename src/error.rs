@@ -286,7 +286,8 @@ pub enum Error {
         line: u32,
         /// Column of the wait.
         column: u32,
-        /// The signal array; `shared_sums` where CTAs that share a tile hand each other its sums.
+        /// The signal array; `shared_sums` where CTAs that share a tile hand each other its sums,
+        /// `bulk_copy` where a bulk copy does not reach the slot of its ring.
         signal: Box<str>,
         /// The slot.
         slot: u32,

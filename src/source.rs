@@ -252,6 +252,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
     let path = |schedule: &Schedule| schedule.reduce_scatter.unwrap_or_default();
     let way = |schedule: &Schedule| schedule.all_gather.unwrap_or_default();
     let pushes = |schedule: &Schedule| schedule.transport == Some(Transport::Put);
+    let bulk = |schedule: &Schedule| schedule.transport == Some(Transport::Tma);
     let stages = |schedule: &Schedule| schedule.transport == Some(Transport::CopyEngine);
     let serves = compiled.target == wanted.target
         && compiled.tile == wanted.tile
@@ -266,6 +267,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && (!scatters || path(compiled) == path(wanted))
         && compiled.partials == wanted.partials
         && (!gathers || pushes(compiled) == pushes(wanted))
+        && bulk(compiled) == bulk(wanted)
         && way(compiled) == way(wanted)
         // Roles say themselves what they copy.
         && (way(wanted) == AllGather::Push || compiled.chunk_rows == wanted.chunk_rows)

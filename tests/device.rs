@@ -77,6 +77,7 @@ mod kernels {
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, tail = (200, 3))]
     #[schedule(sm_90a, tile = (128, 176, 64), consumers = ping_pong, transport = put)]
+    #[schedule(sm_90a, tile = (128, 192, 64), consumers = ping_pong, transport = tma)]
     pub fn ag_relu_bf16(
         a: &Gathered<bf16>,
         b: &Global<bf16>,
@@ -93,6 +94,7 @@ mod kernels {
     #[schedule(sm_90a)]
     #[schedule(sm_90a, tail = (128, 4))]
     #[schedule(sm_90a, tile = (16, 48, 64), consumers = single, transport = put, chunk_rows = 5)]
+    #[schedule(sm_90a, tile = (16, 48, 64), consumers = single, transport = tma, chunk_rows = 5)]
     pub fn ag_relu_f16(
         a: &Gathered<f16>,
         b: &Global<f16>,
@@ -203,9 +205,10 @@ fn sliced(schedule: &&Schedule) -> bool {
     schedule.tail.is_some()
 }
 
-/// A gather by copy engines, and one by copy warps.
+/// A gather by copy engines, one by copy warps, and one by bulk copies.
 const COPIED: Load<bf16> = load!(ag_relu_bf16, copied);
 const PUSHED: Load<bf16> = load!(ag_relu_bf16, pushed);
+const IN_BULK: Load<bf16> = load!(ag_relu_bf16, in_bulk);
 
 fn copied(schedule: &&Schedule) -> bool {
     schedule.transport.is_none() && schedule.tail.is_none()
@@ -213,6 +216,10 @@ fn copied(schedule: &&Schedule) -> bool {
 
 fn pushed(schedule: &&Schedule) -> bool {
     schedule.transport == Some(Transport::Put)
+}
+
+fn in_bulk(schedule: &&Schedule) -> bool {
+    schedule.transport == Some(Transport::Tma)
 }
 
 fn sent(schedule: &&Schedule) -> bool {
@@ -249,6 +256,10 @@ fn main() -> ExitCode {
         Box::new(|| missing_from_gather(two, PUSHED)),
     );
     add(
+        "a_missing_rank_that_copies_in_bulk_stalls_within_its_limit".into(),
+        Box::new(|| missing_from_gather(two, IN_BULK)),
+    );
+    add(
         "copies_behind_a_launch_that_gave_up_are_let_go".into(),
         Box::new(|| abandoned_copies(two)),
     );
@@ -266,14 +277,16 @@ fn main() -> ExitCode {
 }
 
 /// Every operator on odd shapes, exactly.
-fn exact_cases(gpus: Gpus) -> [(String, Test); 10] {
-    let cases: [(&str, Test); 10] = [
+fn exact_cases(gpus: Gpus) -> [(String, Test); 12] {
+    let cases: [(&str, Test); 12] = [
         ("gather_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, copied)))),
         ("gather_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, copied)))),
         ("sliced_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, sliced)))),
         ("sliced_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, sliced)))),
         ("pushed_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, pushed)))),
         ("pushed_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, pushed)))),
+        ("bulk_bf16", Box::new(move || exact_gathers(gpus, load!(ag_relu_bf16, in_bulk)))),
+        ("bulk_f16", Box::new(move || exact_gathers(gpus, load!(ag_relu_f16, in_bulk)))),
         ("scatter_bf16", Box::new(move || exact_scatters(gpus, load!(rs_bf16)))),
         ("sent_bf16", Box::new(move || exact_scatters(gpus, load!(rs_bf16, sent)))),
         ("sent_f16", Box::new(move || exact_scatters(gpus, load!(rs_f16, sent)))),

@@ -40,9 +40,10 @@ fn main() -> ExitCode {
     if let Some(reason) = &missing {
         println!("skipped: no CUDA device ({reason})");
     }
-    let cases: [(&str, fn()); 18] = [
+    let cases: [(&str, fn()); 19] = [
         ("stalls_are_recovered_from_2_pushed", || stalls(2, Some(Transport::Put))),
         ("stalls_are_recovered_from_2_copied", || stalls(2, None)),
+        ("stalls_are_recovered_from_2_in_bulk", || stalls(2, Some(Transport::Tma))),
         ("stalls_are_recovered_from_4_pushed", || stalls(4, Some(Transport::Put))),
         ("launches_beside_a_recovery_are_refused", || {
             life::launches_beside_a_recovery_are_refused(&virtual_ranks(3), LIMIT);

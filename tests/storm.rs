@@ -23,6 +23,8 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, chunk_rows = 48, jitter = 20)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, transport = put, chunk_rows = 24, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, transport = tma, chunk_rows = 24, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, all_gather = ring, transport = tma, chunk_rows = 48, jitter = 20)]
     pub fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());
@@ -36,6 +38,7 @@ mod kernels {
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, transport = copy_engine, chunk_rows = 48, jitter = 20)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, reduce_scatter = ring, jitter = 20)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, reduce_scatter = add, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, reduce_scatter = pull, transport = tma, jitter = 20)]
     pub fn gemm_rs(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));
@@ -47,6 +50,7 @@ mod kernels {
     #[schedule(sm_90a, tile = (64, 64, 64), stages = 6, consumers = ping_pong, all_reduce = one_shot, jitter = 20)]
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 8, consumers = single, all_reduce = flagged, jitter = 20)]
     #[schedule(sm_90a, tile = (128, 88, 64), stages = 6, all_reduce = flagged, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, transport = tma, jitter = 20)]
     pub fn gemm_ar(a: &Global<bf16>, b: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));
@@ -64,6 +68,7 @@ mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, jitter = 20)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, transport = put, jitter = 20)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 6, transport = tma, jitter = 20)]
     pub fn a2a_gemm(a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());

@@ -6,7 +6,7 @@
 use flux::Definition;
 use flux_ir::check::verify;
 use flux_ir::lower::lower;
-use flux_ir::{Kernel, Span};
+use flux_ir::{Kernel, Schedule, Span, Transport};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -60,6 +60,23 @@ fn shipped_kernels_become_what_they_became() {
         let image = flux_codegen::compile(&verified).expect("a shipped kernel compiles");
         compare(definition.name, "kernel.ptx", &image.ptx, &mut differences);
     }
+    let help = "read what changed; `make bless` rewrites the golden files";
+    assert!(differences.is_empty(), "{}\n{help}", differences.join("\n"));
+}
+
+/// The same of a kernel whose shards are pushed in bulk copies.
+#[test]
+fn bulk_copies_become_what_they_became() {
+    let mut differences = Vec::new();
+    let all = flux::kernels::all();
+    let definition = all.iter().find(|kernel| kernel.name == "ag_gemm").expect("it is shipped");
+    let kernel = without_positions(definition);
+    let schedule = Schedule::sm_90a().transport(Transport::Tma);
+    let program = lower(&kernel, &schedule).expect("a shipped kernel lowers");
+    compare("ag_gemm", "program_tma.flux", &program.to_string(), &mut differences);
+    let verified = verify(program).expect("a shipped kernel passes the checker");
+    let image = flux_codegen::compile(&verified).expect("a shipped kernel compiles");
+    compare("ag_gemm", "kernel_tma.ptx", &image.ptx, &mut differences);
     let help = "read what changed; `make bless` rewrites the golden files";
     assert!(differences.is_empty(), "{}\n{help}", differences.join("\n"));
 }

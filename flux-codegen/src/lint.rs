@@ -16,8 +16,9 @@ pub enum LintRule {
     /// Signals are released and acquired at `.sys` scope: a peer or a copy engine is at the
     /// other end.
     SystemScope,
-    /// Between an acquire and a bulk load stands `fence.proxy.async`: without it the load may
-    /// read what was there before.
+    /// Between an acquire and a bulk load, or a bulk copy to global memory, stands
+    /// `fence.proxy.async`: without it the load may read what was there before, and the copy
+    /// overwrite what is still read.
     FenceBeforeBulkLoad,
 }
 
@@ -117,7 +118,7 @@ impl Facts {
         if signals && !text.contains(".sys") {
             rules.push(LintRule::SystemScope);
         }
-        if is_bulk_load(text) && self.acquired {
+        if (is_bulk_load(text) || is_bulk_copy(text)) && self.acquired {
             rules.push(LintRule::FenceBeforeBulkLoad);
         }
         rules
@@ -125,7 +126,12 @@ impl Facts {
 }
 
 fn is_bulk_store(text: &str) -> bool {
-    text.contains("cp.async.bulk") && text.contains(".global.shared::cta")
+    text.contains(".async.bulk") && text.contains(".global.shared::cta")
+}
+
+/// A store of what was loaded from elsewhere; those of tensor maps leave with what was computed.
+fn is_bulk_copy(text: &str) -> bool {
+    is_bulk_store(text) && !text.contains(".tensor")
 }
 
 fn is_bulk_load(text: &str) -> bool {

@@ -42,6 +42,13 @@ pub(crate) struct SliceLoop<'p> {
     pub(crate) head: &'p [Stmt],
 }
 
+/// What copies beside the tiles of a CTA.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'p> {
+    pub(crate) engine: Engine,
+    pub(crate) body: &'p [Stmt],
+}
+
 /// The CTA agent in parts, and the numbers that follow from its tile.
 pub(crate) struct Plan<'p> {
     pub(crate) abi: Abi,
@@ -61,8 +68,8 @@ pub(crate) struct Plan<'p> {
     /// In the tile loop, after the mainloop.
     pub(crate) tail: &'p [Stmt],
     pub(crate) exit: &'p [Stmt],
-    /// What copy warps do beside all that.
-    pub(crate) copies: &'p [Stmt],
+    /// What is copied beside all that.
+    pub(crate) beside: Option<Beside<'p>>,
     /// Type of both operands.
     pub(crate) element: Element,
     pub(crate) a_major: Major,
@@ -155,7 +162,7 @@ impl<'p> Plan<'p> {
             span: main.span,
             tail,
             exit: &agent.exit,
-            copies: copy_warps(program)?,
+            beside: beside_tiles(program)?,
             element,
             a_major,
             b_major,
@@ -193,7 +200,7 @@ impl<'p> Plan<'p> {
             span,
             tail,
             exit: &agent.exit,
-            copies: copy_warps(program)?,
+            beside: beside_tiles(program)?,
             element: Element::Bf16,
             a_major: majors[0],
             b_major: majors[1],
@@ -214,10 +221,12 @@ impl<'p> Plan<'p> {
             return None;
         }
         let accumulators = self.accumulators(program);
-        Some(match (self.slices.is_some(), self.copies.is_empty()) {
+        Some(match (self.slices.is_some(), self.beside.map(|beside| beside.engine)) {
             // Copies take more of the warps beside the loading thread.
-            (_, false) if accumulators <= 128 => (72, 216),
-            (_, false) if accumulators <= 176 => (56, 224),
+            (_, Some(Engine::CopyWarps)) if accumulators <= 128 => (72, 216),
+            (_, Some(Engine::CopyWarps)) if accumulators <= 176 => (56, 224),
+            // One that feeds bulk copies holds addresses, and no data.
+            (_, Some(Engine::Tma)) if accumulators <= 192 => (56, 224),
             // Slices take more of the loading thread.
             (true, _) if accumulators <= 176 => (40, 232),
             (false, _) if accumulators <= 128 => (40, 232),
@@ -245,17 +254,17 @@ fn cta_agent(program: &Program) -> Result<&Agent, Error> {
     }
 }
 
-/// The statements of the one agent on copy warps.
-fn copy_warps(program: &Program) -> Result<&[Stmt], Error> {
-    let mut agents = program.agents.values().filter(|agent| agent.engine == Engine::CopyWarps);
-    let Some(agent) = agents.next() else { return Ok(&[]) };
+/// The one agent that copies beside the tiles, if there is one.
+fn beside_tiles(program: &Program) -> Result<Option<Beside<'_>>, Error> {
+    let mut agents = program.agents.values().filter(|agent| agent.engine.is_beside_tiles());
+    let Some(agent) = agents.next() else { return Ok(None) };
     let behind = agents.find_map(|agent| agent.body.first()).or(agent.exit.first());
     if let Some(stmt) = behind {
-        let message = format!("agent `{}` is not all that copy warps do", agent.name);
+        let message = format!("agent `{}` is not all that is copied beside tiles", agent.name);
         let help = "give copies to one agent, and what follows all of them to the one on CTAs";
         return Err(Error::unsupported(stmt.span, message, help));
     }
-    Ok(&agent.body)
+    Ok(Some(Beside { engine: agent.engine, body: &agent.body }))
 }
 
 /// What stands before the first statement that `found` accepts, and the rest; all where it accepts

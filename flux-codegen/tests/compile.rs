@@ -17,7 +17,8 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
     }
     if kernel == GATHER {
         let single = base.clone().consumers(Consumers::Single).cache(Cache::StreamB);
-        let put = |schedule: &Schedule| schedule.clone().transport(Transport::Put);
+        let [put, tma] = [Transport::Put, Transport::Tma]
+            .map(|transport| move |schedule: &Schedule| schedule.clone().transport(transport));
         return vec![
             base.clone(),
             base.clone().tail(512, 4),
@@ -25,25 +26,38 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             ping_pong.clone().tile(128, 192, 64),
             ping_pong.clone().tile(128, 176, 64).tail(384, 4),
             put(&base.clone().tile(128, 176, 64)),
-            put(&ping_pong.tile(128, 176, 64)),
+            put(&ping_pong.clone().tile(128, 176, 64)),
             put(&single.clone().tile(16, 64, 64).stages(16)),
-            put(&single.tile(64, 96, 64).stages(9)),
+            put(&single.clone().tile(64, 96, 64).stages(9)),
+            tma(&base),
+            tma(&base.clone().tile(128, 176, 64)),
+            tma(&ping_pong.clone().tile(128, 128, 64)),
+            // What copy warps leave no registers for.
+            tma(&ping_pong.tile(128, 192, 64)),
+            tma(&single.clone().tile(16, 64, 64).stages(16)),
+            tma(&single.tile(64, 96, 64).stages(9)),
         ];
     }
     if kernel == GATHER_ALONE {
-        let put = base.clone().tile(128, 64, 64).transport(Transport::Put);
-        return vec![base.clone(), base.stages(2), ping_pong, put];
+        let [put, bulk] = [Transport::Put, Transport::Tma]
+            .map(|transport| base.clone().tile(128, 64, 64).transport(transport));
+        return vec![base.clone(), base.stages(2), ping_pong, put, bulk];
     }
     if kernel == kernels::EXCHANGE || kernel == kernels::EXCHANGE_ALONE {
-        return vec![base.clone(), base.tile(128, 128, 64), ping_pong.tile(128, 128, 64)];
+        let bulk = (kernel == kernels::EXCHANGE).then(|| base.clone().transport(Transport::Tma));
+        let all = [base.clone(), base.tile(128, 128, 64), ping_pong.tile(128, 128, 64)];
+        return all.into_iter().chain(bulk).collect();
     }
     if kernel == kernels::EXCHANGED {
-        let put = base.clone().transport(Transport::Put);
+        let [put, bulk] =
+            [Transport::Put, Transport::Tma].map(|transport| base.clone().transport(transport));
         let narrow = base.clone().tile(128, 128, 64);
-        return vec![base, narrow, put, ping_pong.tile(128, 176, 64)];
+        return vec![base, narrow, put, bulk, ping_pong.tile(128, 176, 64)];
     }
     if kernel == kernels::SUMMED || kernel == kernels::BOTH_SUMMED {
-        let put = (kernel == kernels::SUMMED).then(|| base.clone().transport(Transport::Put));
+        let put = [Transport::Put, Transport::Tma].into_iter();
+        let put = put.filter(|_| kernel == kernels::SUMMED);
+        let put: Vec<_> = put.map(|transport| base.clone().transport(transport)).collect();
         let narrow = base.clone().tile(128, 128, 64).stages(6);
         let turns = ping_pong.tile(128, 128, 64);
         return [base, narrow, turns].into_iter().chain(put).collect();
@@ -62,6 +76,13 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
             chained(ReduceScatter::Add, Element::F32),
             chained(ReduceScatter::Pull, Element::Bf16),
             chained(ReduceScatter::Pull, Element::F32),
+            chained(ReduceScatter::Pull, Element::Bf16).transport(Transport::Tma),
+            chained(ReduceScatter::Pull, Element::F32).transport(Transport::Tma),
+            ping_pong
+                .clone()
+                .tile(128, 176, 64)
+                .reduce_scatter(ReduceScatter::Pull)
+                .transport(Transport::Tma),
             base.clone(),
             base.clone().tile(128, 128, 64),
             ping_pong.clone().tile(128, 128, 64),
@@ -73,7 +94,8 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
     }
     if kernel == kernels::SUM_AHEAD {
         let narrow = base.clone().tile(128, 64, 64).stages(8).transport(Transport::Put);
-        return vec![base.clone().tile(128, 128, 64), ping_pong.tile(128, 128, 64), narrow];
+        let bulk = ping_pong.clone().tile(128, 192, 64).transport(Transport::Tma);
+        return vec![base.clone().tile(128, 128, 64), ping_pong.tile(128, 128, 64), narrow, bulk];
     }
     if kernel == REDUCE {
         let [one, two, flagged] = AllReduce::ALL.map(|how| base.clone().all_reduce(how));
@@ -81,6 +103,8 @@ fn defaults(kernel: &str) -> Vec<Schedule> {
         let single = one.clone().consumers(Consumers::Single).cache(Cache::StreamB);
         return vec![
             two.clone().tile(128, 176, 64).stages(5),
+            two.clone().tile(128, 192, 64).transport(Transport::Tma),
+            two.clone().tile(128, 176, 64).consumers(Consumers::PingPong).transport(Transport::Tma),
             two.clone().tile(128, 128, 64).stages(6),
             two.clone().tile(128, 112, 64).stages(6).consumers(Consumers::PingPong),
             two.tile(64, 128, 64).stages(6).consumers(Consumers::PingPong),

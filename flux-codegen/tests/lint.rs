@@ -3,8 +3,10 @@
 mod support;
 
 use flux_codegen::{LintRule, lint};
-use flux_ir::Schedule;
-use support::kernels::{ALL, SCATTER, SWIGLU};
+use flux_ir::{ReduceScatter, Schedule, Transport};
+use support::kernels::{
+    ALL, EXCHANGE, EXCHANGED, GATHER, GATHER_ALONE, REDUCE, SCATTER, SUM_AHEAD, SWIGLU,
+};
 
 /// The rules that the body of an entry breaks, with their lines.
 fn broken(body: &str) -> Vec<(LintRule, usize)> {
@@ -63,6 +65,53 @@ fn a_bulk_load_needs_the_proxy_fence() {
 }
 
 #[test]
+fn bulk_copies_need_the_fence_and_their_completion() {
+    const FROM: &str = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1], %r2, [%r3];";
+    let onto = ["cp.async.bulk", "cp.reduce.async.bulk"]
+        .map(|form| format!("{form}.global.shared::cta.bulk_group [%rd1], [%r1], %r2;"));
+    let (fence, done) = (LintRule::FenceBeforeBulkLoad, LintRule::PerformedBeforeRelease);
+    for copy in onto.iter().map(String::as_str).chain([FROM]) {
+        assert_eq!(broken(&format!("{ACQUIRE}\n{copy}")), [(fence, 3)], "{copy}");
+        assert_eq!(broken(&format!("{ACQUIRE}\nfence.proxy.async;\n{copy}")), [], "{copy}");
+    }
+    for copy in &onto {
+        assert_eq!(broken(&format!("{copy}\n{RELEASE}")), [(done, 3)], "{copy}");
+        let waited = format!("{copy}\ncp.async.bulk.wait_group 0;\n{RELEASE}");
+        assert_eq!(broken(&waited), [], "{copy}");
+    }
+}
+
+#[test]
+fn bulk_copies_break_no_rule_and_weakened_ones_do() {
+    let bulk = |schedule: &Schedule| schedule.clone().transport(Transport::Tma);
+    let base = Schedule::sm_90a().tile(128, 128, 64);
+    let pulled = bulk(&base).reduce_scatter(ReduceScatter::Pull);
+    for (kernel, schedule) in [
+        (GATHER, bulk(&base)),
+        (GATHER_ALONE, bulk(&base)),
+        (SCATTER, pulled),
+        (REDUCE, bulk(&base)),
+        (SUM_AHEAD, bulk(&base)),
+        (EXCHANGE, bulk(&base)),
+        (EXCHANGED, bulk(&base)),
+    ] {
+        let image = support::compile(kernel, &schedule);
+        assert_eq!(lint(&image.ptx), Ok(()), "{}", image.entry);
+        let form = if kernel == SUM_AHEAD { "cp.reduce.async.bulk" } else { "cp.async.bulk" };
+        let stores = format!("{form}.global.shared::cta.bulk_group");
+        assert!(image.ptx.contains(&stores), "{}", image.entry);
+        for (text, weaker, rule) in [
+            ("wait_group 0;", "wait_group.read 0;", LintRule::PerformedBeforeRelease),
+            ("fence.proxy.async;", "", LintRule::FenceBeforeBulkLoad),
+        ] {
+            let weak = image.ptx.replace(text, weaker);
+            let found = lint(&weak).err().unwrap_or_default();
+            assert!(found.iter().any(|error| error.rule == rule), "{}: {rule}", image.entry);
+        }
+    }
+}
+
+#[test]
 fn compiled_kernels_break_no_rule() {
     for kernel in ALL {
         let tile = if kernel == SWIGLU { (128, 128, 64) } else { (128, 256, 64) };
@@ -81,7 +130,7 @@ fn weakened_kernels_break_the_rules() {
     assert!(rules(&weak).contains(&LintRule::PerformedBeforeRelease));
     let weak = ptx.replace("ld.acquire.sys", "ld.acquire.gpu");
     assert!(rules(&weak).contains(&LintRule::SystemScope));
-    let ptx = support::compile(support::kernels::GATHER, &Schedule::sm_90a()).ptx;
+    let ptx = support::compile(GATHER, &Schedule::sm_90a()).ptx;
     let weak = ptx.replace("fence.proxy.async;", "");
     assert!(rules(&weak).contains(&LintRule::FenceBeforeBulkLoad));
 }

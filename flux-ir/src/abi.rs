@@ -29,6 +29,12 @@ pub const fn not_yet(element: Element) -> u32 {
     }
 }
 
+/// Slots of the shared-memory ring through which bulk copies go.
+pub const RING_SLOTS: u32 = 4;
+
+/// Bytes of a slot: 16 KiB in all are what 4 stages of the widest tile leave free.
+pub const RING_SLOT_BYTES: u32 = 4096;
+
 /// Warps that store a tile, and so the number of times each tile-level signal is raised.
 pub const fn epilogue_warps(consumers: Consumers) -> u32 {
     4 * consumers.sharing()
@@ -152,6 +158,10 @@ pub enum Report {
 /// ([`Word::Parts`]); the slot is theirs.
 pub const SHARED_SUMS: u32 = u32::MAX;
 
+/// What a [`Report`] names instead of a signal where a bulk copy never reached shared memory; the
+/// slot is that of the ring ([`RING_SLOTS`]).
+pub const BULK_COPY: u32 = u32::MAX - 1;
+
 /// Bytes of a report.
 pub const REPORT_BYTES: u32 = 32;
 
@@ -173,9 +183,13 @@ pub struct SharedMap {
     pub staging: u32,
     /// Accumulators that the other multiprocessor of a cluster sends: half of a tile's, or none.
     pub exchange: u32,
+    /// What bulk copies are moving: [`RING_SLOTS`] slots, or none.
+    pub ring: u32,
     /// mbarriers: `full[stages]`, then `empty[stages]`, then `received` and `taken` of the
     /// exchange.
     pub barriers: u32,
+    /// mbarriers of the ring, one for each slot.
+    pub ring_barriers: u32,
     /// All of it, the slack for rounding the base included.
     pub total: u32,
 }
@@ -348,6 +362,12 @@ fn sum_bytes(program: &Program) -> u32 {
     4 * program.tile.m.max(64) * program.tile.n * program.accumulators().max(1)
 }
 
+/// Slots of the ring through which bulk copies go; none where nothing is copied so.
+pub fn ring_slots(program: &Program) -> u32 {
+    let copies = program.agents.values().any(|agent| agent.engine == Engine::Tma);
+    if copies { RING_SLOTS } else { 0 }
+}
+
 fn shared(program: &Program) -> SharedMap {
     let tile = program.tile;
     let accumulators = program.accumulators().max(1);
@@ -364,11 +384,26 @@ fn shared(program: &Program) -> SharedMap {
         0 | 1 => (0, 0),
         _ => (sum_bytes(program) / 2, 16),
     };
+    let slots = ring_slots(program);
     let map = |staging: u32| {
         let exchange = c + warps * staging * BOX_ROWS * SWIZZLE_BYTES;
-        let barriers = exchange + exchanged;
-        let total = barriers + 16 * program.stages + exchange_barriers + 1024;
-        SharedMap { a, a_stage, b, b_stage, c, staging, exchange, barriers, total }
+        let ring = exchange + exchanged;
+        let barriers = ring + slots * RING_SLOT_BYTES;
+        let ring_barriers = barriers + 16 * program.stages + exchange_barriers;
+        let total = ring_barriers + 8 * slots + 1024;
+        SharedMap {
+            a,
+            a_stage,
+            b,
+            b_stage,
+            c,
+            staging,
+            exchange,
+            ring,
+            barriers,
+            ring_barriers,
+            total,
+        }
     };
     let limit = program.target.shared_bytes().unwrap_or(u32::MAX);
     if map(2).total <= limit { map(2) } else { map(1) }
@@ -383,10 +418,12 @@ impl SharedMap {
 
 #[cfg(test)]
 mod tests {
-    use super::{Abi, BOX_ROWS, SWIZZLE_BYTES, SharedMap, Word};
+    use super::{
+        Abi, BOX_ROWS, RING_SLOT_BYTES, RING_SLOTS, SWIZZLE_BYTES, SharedMap, Word, ring_slots,
+    };
     use crate::kernel::Kernel;
     use crate::program::{Program, Sym};
-    use crate::schedule::{Consumers, Schedule};
+    use crate::schedule::{Consumers, Schedule, Transport};
 
     fn program(kernel: &str, schedule: &Schedule) -> Program {
         let kernel: Kernel = kernel.parse().expect("the text is a kernel");
@@ -446,12 +483,36 @@ kernel @scatter(%a: &global<bf16>, %b: &global<bf16>, %s: f32, %c: &mut scattere
             let warps = 4 * schedule.consumers.warpgroups();
             assert_eq!(map.exchange, map.c + warps * map.staging * BOX_ROWS * SWIZZLE_BYTES);
             let split = schedule.split_k - 1;
-            assert_eq!(map.barriers, map.exchange + split * 2 * schedule.tile.m * schedule.tile.n);
+            assert_eq!(map.ring, map.exchange + split * 2 * schedule.tile.m * schedule.tile.n);
+            assert_eq!(map.barriers, map.ring);
             assert_eq!(map.total, map.barriers + 16 * (stages + split) + 1024);
             // What the swizzle and the mbarriers ask for.
             assert!([map.a_stage, map.b, map.b_stage, map.c].iter().all(|at| at % 1024 == 0));
             assert_eq!(map.barriers % 8, 0);
             assert!(map.total <= 232_448, "{schedule}: {map:?}");
+        }
+    }
+
+    #[test]
+    fn bulk_copies_have_a_ring_that_the_widest_tile_leaves_room_for() {
+        const GATHER: &str = "
+kernel @gather(%a: &gathered<bf16>, %b: &global<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = gemm %0, %b.t
+    store %c, %1
+  }
+}";
+        for transport in [Transport::Put, Transport::Tma] {
+            let slots = if transport == Transport::Tma { RING_SLOTS } else { 0 };
+            let program = program(GATHER, &Schedule::sm_90a().transport(transport));
+            assert_eq!(ring_slots(&program), slots);
+            let map = Abi::of(&program).shared;
+            assert_eq!(map.barriers, map.ring + slots * RING_SLOT_BYTES);
+            assert_eq!(map.total, map.barriers + 16 * 4 + 8 * slots + 1024);
+            // A bulk copy wants 16 bytes, and a lane of shared memory 128.
+            assert_eq!([map.ring % 128, map.barriers % 8], [0, 0]);
+            assert!(map.total <= 232_448, "{map:?}");
         }
     }
 }

@@ -96,6 +96,11 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     Ok(builder.finish())
 }
 
+/// Whether the kernel itself moves what copy engines would.
+fn pushes(schedule: &Schedule) -> bool {
+    schedule.transport.is_some_and(Transport::is_in_kernel)
+}
+
 /// Whether bytes can move as the schedule wants it.
 fn transport(
     kernel: &Kernel,
@@ -132,7 +137,7 @@ fn transport(
     }
     if let Some(first) = gathered
         && let Some(&param) = gathers.iter().find(|(id, _)| usage(*id) != usage(first.0))
-        && schedule.transport == Some(Transport::Put)
+        && pushes(schedule)
     {
         let message = format!(
             "expected tensors of one width where the kernel pushes them, found `{}` and `{}`",
@@ -158,6 +163,10 @@ fn transport(
         })
     };
     let (incoming, outgoing) = (exchanged(false), exchanged(true));
+    let copied = gathered.or(incoming).or(outgoing).is_some() || kernel.protocol.is_some();
+    if schedule.transport == Some(Transport::Tma) && !copied {
+        bulk_copies(schedule, scattered, find(Distribution::Reduced))?;
+    }
     if let Some(param) = incoming.or(outgoing) {
         let name = &param.1.name;
         if schedule.tail.is_some() || schedule.head.is_some() {
@@ -175,7 +184,7 @@ fn transport(
         let apart = kernel.params.iter().find(|(id, _)| {
             width(*id).is_some() && incoming.is_some_and(|first| usage(first.0) != usage(*id))
         });
-        if let (Some(param), Some(Transport::Put)) = (apart, schedule.transport) {
+        if let (Some(param), true) = (apart, pushes(schedule)) {
             let message = format!(
                 "expected tensors of one width where the kernel pushes them, found `{name}` and `{}`",
                 param.1.name
@@ -184,7 +193,7 @@ fn transport(
         }
     }
     match (schedule.transport, gathered, scattered) {
-        (Some(Transport::Put), Some(param), _) if schedule.tail.is_some() => {
+        (Some(Transport::Put | Transport::Tma), Some(param), _) if schedule.tail.is_some() => {
             let message = format!(
                 "expected no `tail` where the kernel pushes `{}` itself, found both",
                 param.1.name
@@ -207,6 +216,29 @@ fn transport(
         }
         _ => Ok(()),
     }
+}
+
+/// Whether bulk copies have something to move where all that leaves a rank are tiles: sums that owners
+/// pull, or that others bring from there.
+fn bulk_copies(
+    schedule: &Schedule,
+    scattered: Option<(ParamId, &Param)>,
+    reduced: Option<(ParamId, &Param)>,
+) -> Result<(), Diagnostics> {
+    let pulls = schedule.reduce_scatter == Some(ReduceScatter::Pull);
+    let brings = schedule.all_reduce.unwrap_or_default() == AllReduce::TwoShot;
+    let stored = match (scattered, reduced) {
+        (Some(param), _) if !pulls => Some((param, "reduce_scatter = pull")),
+        (_, Some(param)) if !brings => Some((param, "all_reduce = two_shot")),
+        _ => None,
+    };
+    let Some(((_, param), copied)) = stored else { return Ok(()) };
+    let message = format!(
+        "expected something to copy where `transport = tma`, found tiles of `{}` alone, which are stored",
+        param.name
+    );
+    let help = format!("leave `transport` out, or add `{copied}`");
+    Err(Diagnostic::new(Rule::Schedule, param.span, message).help(help).into())
 }
 
 /// Whether the schedule moves contributions to a scattered output as they can be: a sum that passes
@@ -251,8 +283,8 @@ fn reduce_scatter(
         let message = format!("expected no `{what}` where `reduce_scatter = {name}`, found one");
         return refuse(param.span, message, &format!("leave `{what}` out: tiles pass one by one"));
     }
-    if let (ReduceScatter::Pull, Some(Transport::Put), Some((_, gathered))) =
-        (algorithm, schedule.transport, gathered)
+    if let (ReduceScatter::Pull, true, Some((_, gathered))) =
+        (algorithm, pushes(schedule), gathered)
     {
         let message = format!(
             "expected copy warps for one of the gathered `{}` and the pulled `{output}`, found both",
@@ -292,7 +324,7 @@ fn all_reduce(
         return Ok(());
     };
     let two_shot = schedule.all_reduce.unwrap_or_default() == AllReduce::TwoShot;
-    if two_shot && schedule.transport == Some(Transport::Put) {
+    if two_shot && pushes(schedule) {
         let message = format!(
             "expected copy warps for one of the gathered `{}` and the reduced `{name}`, found both",
             gathered.name

@@ -111,11 +111,15 @@ pub enum Transport {
     /// The kernel stores them into the peers' memory: contributions out of its tiles, shards by the
     /// warps that copy beside them.
     Put,
+    /// As [`Transport::Put`], but what copy warps move goes through shared memory by bulk copies, of
+    /// which one warp of a CTA feeds the TMA unit.
+    Tma,
 }
 
 impl Transport {
     /// Every transport.
-    pub const ALL: [Transport; 3] = [Transport::CopyEngine, Transport::CopyFirst, Transport::Put];
+    pub const ALL: [Transport; 4] =
+        [Transport::CopyEngine, Transport::CopyFirst, Transport::Put, Transport::Tma];
 
     /// The name in schedules and in the text form.
     pub const fn name(self) -> &'static str {
@@ -123,6 +127,15 @@ impl Transport {
             Transport::CopyEngine => "copy_engine",
             Transport::CopyFirst => "copy_first",
             Transport::Put => "put",
+            Transport::Tma => "tma",
+        }
+    }
+
+    /// Whether the kernel itself moves what copy engines would.
+    pub const fn is_in_kernel(self) -> bool {
+        match self {
+            Transport::CopyEngine | Transport::CopyFirst => false,
+            Transport::Put | Transport::Tma => true,
         }
     }
 }

@@ -342,7 +342,7 @@ fn agents_of_a_lowered_kernel_keep_to_their_engines() {
     let swapped = program.agents.values().cloned().map(|mut agent| {
         agent.engine = match agent.engine {
             Engine::CopyEngine => Engine::Ctas,
-            Engine::Ctas | Engine::CopyWarps => Engine::CopyEngine,
+            Engine::Ctas | Engine::CopyWarps | Engine::Tma => Engine::CopyEngine,
         };
         agent
     });

@@ -333,6 +333,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         Transport::CopyEngine => quote!(.transport(::flux::Transport::CopyEngine)),
         Transport::CopyFirst => quote!(.transport(::flux::Transport::CopyFirst)),
         Transport::Put => quote!(.transport(::flux::Transport::Put)),
+        Transport::Tma => quote!(.transport(::flux::Transport::Tma)),
     });
     let all_gather = all_gather.map(|algorithm| match algorithm {
         AllGather::Push => quote!(.all_gather(::flux::AllGather::Push)),

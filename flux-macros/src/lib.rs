@@ -55,7 +55,7 @@ pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | `stages` | slots of the shared-memory ring | 4 |
 /// | `consumers` | `cooperative` (two warpgroups share a tile) or `ping_pong` (each has its own) | `cooperative` |
 /// | `order` | `row_major`, `column_major`, `grouped(8)`, `own_shard_first`, `arrival`, `next_rank_first`, `next_columns_first`, `xor`, `two_numa`; or a function or closure `(step, &Grid, rank, world) -> TileCoord` of your own | what fits the kernel's types |
-/// | `transport` | `copy_engine`, `copy_first` (gathered inputs alone) or `put` | gathered inputs travel by copy engine, scattered outputs are put |
+/// | `transport` | `copy_engine`, `copy_first` (gathered inputs alone), `put` or `tma` | gathered inputs travel by copy engine, scattered outputs are put |
 /// | `all_reduce` | `one_shot` or `two_shot`: how every rank gets the sum of a reduced output | `two_shot` |
 /// | `chunk_rows` | rows of a communication chunk | a whole shard |
 /// | `ctas` | CTAs of the grid | what the device holds at once |

@@ -121,7 +121,7 @@ impl<'r, 'a> Run<'r, 'a> {
         let is_last = match engine {
             Engine::CopyEngine => true,
             // Acquires what the other CTAs did, so that the exit's signals release it.
-            Engine::Ctas | Engine::CopyWarps => {
+            Engine::Ctas | Engine::CopyWarps | Engine::Tma => {
                 self.running_ctas[id.index()].fetch_sub(1, Ordering::AcqRel) == 1
             }
         };

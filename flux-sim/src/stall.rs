@@ -1,5 +1,6 @@
 //! Where an agent was that waited in vain.
 
+use flux_ir::abi::BULK_COPY;
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Action, Launch, RankView, TileRange};
 use flux_ir::program::{Engine, Program};
@@ -69,8 +70,9 @@ pub fn stalled_at(
     epoch: u32,
     wait: GivenUp,
 ) -> (String, Option<TileRanges>) {
-    // What waits for shared sums is no statement.
-    let mut on_grid = program.agents.values().filter(|agent| agent.engine == Engine::Ctas);
+    // What waits for shared sums, or for the load of a bulk copy, is no statement.
+    let engine = if wait.signal == BULK_COPY { Engine::Tma } else { Engine::Ctas };
+    let mut on_grid = program.agents.values().filter(|agent| agent.engine == engine);
     let grid = on_grid.next().map_or_else(String::new, |agent| agent.name.clone());
     let unknown = || (grid.clone(), None);
     let Ok(view) = RankView::new(program, launch, rank) else { return unknown() };

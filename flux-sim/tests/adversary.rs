@@ -31,11 +31,13 @@ fn every_interleaving_gives_the_bits_that_threads_give() {
                     schedule = schedule.transport(Transport::CopyEngine).tail(4, 2);
                 }
                 if form == Form::Gather {
-                    // Shards are pushed, fetched or handed on, by copy warps or copy engines.
+                    // Shards are pushed, fetched or handed on, by copy warps, in bulk or by copy
+                    // engines.
                     let turn = (world + shape.m) as usize % AllGather::ALL.len();
                     schedule = schedule.all_gather(AllGather::ALL[turn]);
                     if shape.m < 8 {
-                        schedule = schedule.transport(Transport::Put);
+                        let by = [Transport::Put, Transport::Tma][world as usize % 2];
+                        schedule = schedule.transport(by);
                     }
                 }
                 let case = Case::new(&kernel, &schedule, shape, world, 2);

@@ -123,7 +123,11 @@ fn reduced_outputs_are_sound_in_every_interleaving() {
     let kernel: Kernel = text.parse().expect("a kernel");
     for algorithm in AllReduce::ALL {
         for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
-            sums_are_sound(&kernel, &small.all_reduce(algorithm));
+            sums_are_sound(&kernel, &small.clone().all_reduce(algorithm));
+            if algorithm == AllReduce::TwoShot {
+                let bulk = small.all_reduce(algorithm).transport(Transport::Tma);
+                sums_are_sound(&kernel, &bulk);
+            }
         }
     }
 }
@@ -135,7 +139,9 @@ fn sums_that_owners_pull_are_sound_in_every_interleaving() {
         KERNELS.into_iter().find(|(name, _)| *name == "gemm_rs").expect("it is shipped");
     let kernel: Kernel = text.parse().expect("a kernel");
     for small in [Schedule::host().tile(2, 2, 1), Schedule::sm_90a().tile(128, 96, 64)] {
-        sums_are_sound(&kernel, &small.reduce_scatter(ReduceScatter::Pull));
+        let pulled = small.reduce_scatter(ReduceScatter::Pull);
+        sums_are_sound(&kernel, &pulled);
+        sums_are_sound(&kernel, &pulled.transport(Transport::Tma));
     }
 }
 
@@ -162,7 +168,9 @@ fn shards_that_roles_bring_are_sound_in_every_interleaving() {
         let whole = Schedule::host().tile(2, 2, 1).all_gather(way);
         let chunks = whole.clone().chunk_rows(1);
         let device = Schedule::sm_90a().tile(128, 96, 64).all_gather(way);
-        for schedule in [whole, chunks.clone(), chunks.transport(Transport::Put), device] {
+        let [put, bulk] =
+            [Transport::Put, Transport::Tma].map(|transport| chunks.clone().transport(transport));
+        for schedule in [whole, chunks, put, bulk, device] {
             let program = lower(&kernel, &schedule).expect("a Program");
             let of_tile = schedule.tile;
             for (world, rows, ctas) in [(1, 2, 1), (2, 1, 1), (2, 4, 1), (2, 2, 2), (3, 3, 1)] {
@@ -181,14 +189,15 @@ fn shards_that_roles_bring_are_sound_in_every_interleaving() {
     }
 }
 
-/// Copy warps, of shards in several chunks and pieces.
+/// Copy warps and bulk copies, of shards in several chunks and pieces.
 #[test]
-fn shards_that_copy_warps_push_are_sound_in_every_interleaving() {
+fn shards_that_the_kernel_pushes_are_sound_in_every_interleaving() {
     let (_, text) =
         KERNELS.into_iter().find(|(name, _)| *name == "ag_gemm_gelu").expect("it is shipped");
     let kernel: Kernel = text.parse().expect("a kernel");
-    let pushed = Schedule::host().tile(2, 2, 1).transport(Transport::Put);
-    for schedule in [pushed.clone(), pushed.chunk_rows(1)] {
+    let [put, bulk] = [Transport::Put, Transport::Tma]
+        .map(|transport| Schedule::host().tile(2, 2, 1).transport(transport));
+    for schedule in [put.clone(), put.chunk_rows(1), bulk.clone(), bulk.chunk_rows(1)] {
         let program = lower(&kernel, &schedule).expect("a Program");
         for (world, m, ctas) in [(1, 2, 1), (2, 1, 1), (2, 4, 1), (2, 5, 1), (3, 4, 1), (2, 2, 2)] {
             let launch = Launch { shape: Shape { m, n: 2, k: 1 }, world, ctas };

@@ -52,13 +52,16 @@ fn small() -> Schedule {
     Schedule::host().tile(8, 8, 16)
 }
 
-/// Shards that are fetched or handed on, by copy engines or copy warps, in chunks of any number of rows.
+/// Shards that are fetched or handed on, by copy engines, copy warps or bulk copies, in chunks of any
+/// number of rows.
 #[test]
 fn shards_come_whole_whoever_moves_them() {
     let schedules = |way| {
         let small = small().all_gather(way);
-        let put = small.clone().transport(Transport::Put);
+        let [put, bulk] = [Transport::Put, Transport::Tma].map(|by| small.clone().transport(by));
         [
+            bulk.clone(),
+            bulk.chunk_rows(4).order(Order::Xor),
             small.clone(),
             small.clone().chunk_rows(1).order(Order::Xor),
             small.clone().chunk_rows(3).transport(Transport::CopyEngine),
@@ -133,14 +136,16 @@ fn contributions_that_copy_engines_send_are_exact() {
 }
 
 #[test]
-fn shards_that_copy_warps_push_are_exact() {
-    let pushed = small().transport(Transport::Put);
-    let plans = [pushed.clone(), pushed.clone().chunk_rows(3), pushed.chunk_rows(1)];
-    for world in WORLDS {
-        for (index, shape) in SHAPES.into_iter().enumerate() {
-            let schedule = &plans[(index + world as usize) % plans.len()];
-            let form = if index % 2 == 0 { Form::Gather } else { Form::GatherScatter };
-            check(form, Element::F16, true, schedule, shape, world);
+fn shards_that_the_kernel_pushes_are_exact() {
+    for transport in [Transport::Put, Transport::Tma] {
+        let pushed = small().transport(transport);
+        let plans = [pushed.clone(), pushed.clone().chunk_rows(3), pushed.chunk_rows(1)];
+        for world in WORLDS {
+            for (index, shape) in SHAPES.into_iter().enumerate() {
+                let schedule = &plans[(index + world as usize) % plans.len()];
+                let form = if index % 2 == 0 { Form::Gather } else { Form::GatherScatter };
+                check(form, Element::F16, true, schedule, shape, world);
+            }
         }
     }
 }

@@ -65,7 +65,7 @@ impl Protocol {
     fn schedules(&self) -> Vec<Schedule> {
         let fits = |schedule: &Schedule| match self.computes {
             Computes::Product => true,
-            Computes::ProductOfSum => schedule.transport == Some(Transport::Put),
+            Computes::ProductOfSum => schedule.transport.is_some_and(Transport::is_in_kernel),
             Computes::SumOfProducts => schedule.transport.is_none(),
         };
         schedules().into_iter().filter(fits).collect()
@@ -107,7 +107,7 @@ impl Protocol {
 
 fn schedules() -> Vec<Schedule> {
     let small = Schedule::host().tile(8, 8, 16);
-    let put = small.clone().transport(Transport::Put);
+    let [put, bulk] = [Transport::Put, Transport::Tma].map(|by| small.clone().transport(by));
     vec![
         small.clone(),
         small.clone().order(Order::Grouped(2)),
@@ -115,6 +115,8 @@ fn schedules() -> Vec<Schedule> {
         put.clone(),
         put.clone().order(Order::Grouped(1)),
         put.tile(16, 24, 16).consumers(Consumers::Single),
+        bulk.clone(),
+        bulk.tile(16, 24, 16).order(Order::Grouped(1)),
     ]
 }
 

@@ -106,7 +106,7 @@ fn mistakes_are_named_with_what_to_write() {
         ),
         (
             "host, transport = nccl",
-            "`transport` is `copy_engine`, `copy_first` and `put`, found `nccl`",
+            "`transport` is `copy_engine`, `copy_first`, `put` and `tma`, found `nccl`",
             "",
         ),
         ("host, head = 2", "expected rows and their number of copies", "write `head = (256, 2)`"),

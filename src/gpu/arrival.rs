@@ -148,7 +148,7 @@ impl Link {
         if sums_what_arrives(program) {
             return (self.summed(program, schedule, launch, product) * CLOCK) as u64;
         }
-        if schedule.transport == Some(Transport::Put) {
+        if schedule.transport.is_some_and(Transport::is_in_kernel) {
             let pushed = self.pushed(all, launch, row_bytes);
             // The last shard's tiles are left, all of them where it lies in every tile.
             let shard = launch.shape.m.div_ceil(launch.world);
@@ -184,7 +184,7 @@ impl Link {
         if sums_what_arrives(program) {
             return summed_plans(schedule, shape.k.div_ceil(world).max(1));
         }
-        if schedule.transport == Some(Transport::Put) {
+        if schedule.transport.is_some_and(Transport::is_in_kernel) {
             let pushed = self.pushed(shape.m, launch, row_bytes);
             let pace = (90.0 * product as f64 / CLOCK / pushed.max(1e-3)) as u32;
             let pace = if pace > 100 { pace } else { 0 };
@@ -245,7 +245,7 @@ impl Link {
         let chunk = schedule.chunk_rows.unwrap_or(shard).clamp(1, shard);
         let copies = f64::from((rows - shard.min(rows)).div_ceil(chunk));
         let sent = match schedule.transport {
-            Some(Transport::Put) => PUSH_US + self.pushed(rows, launch, row_bytes),
+            Some(Transport::Put | Transport::Tma) => PUSH_US + self.pushed(rows, launch, row_bytes),
             _ => {
                 let sent = f64::from(rows - shard.min(rows)) * row_bytes as f64 / self.bytes;
                 self.exposed + self.latency + copies * self.gap + sent
@@ -366,7 +366,7 @@ fn arriving(program: &Program, launch: Launch) -> u32 {
 /// The ways to cut what is summed over that are weighed: every tile reads all of it, so their order is
 /// that of a product alone.
 fn summed_plans(schedule: &Schedule, shard: u32) -> Vec<Schedule> {
-    if schedule.transport == Some(Transport::Put) {
+    if schedule.transport.is_some_and(Transport::is_in_kernel) {
         return vec![schedule.clone()];
     }
     let chunks = [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard);

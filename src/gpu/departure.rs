@@ -36,7 +36,7 @@ impl Link {
                 walk.end(self, schedule)
             }
             // Stores of all tiles share the link.
-            Some(Transport::Put | Transport::CopyFirst) | None => {
+            Some(Transport::Put | Transport::Tma | Transport::CopyFirst) | None => {
                 let bytes = row * f64::from(shape.m - shard.min(shape.m));
                 product.max(bytes / self.stores) + self.latency
             }

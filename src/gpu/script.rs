@@ -147,7 +147,7 @@ impl Script {
             for (agent, theirs) in deeds(peer)?.iter().enumerate() {
                 let pace = own[agent].items.as_slice();
                 timed.extend(match theirs.engine {
-                    Engine::CopyWarps => chunks(peer, active, &theirs.items, epoch),
+                    Engine::CopyWarps | Engine::Tma => chunks(peer, active, &theirs.items, epoch),
                     Engine::CopyEngine | Engine::Ctas => {
                         segments((peer, active), theirs, pace, epoch)
                     }
@@ -254,7 +254,7 @@ fn segments(
                 found.extend(open.take().map(|segment| (sent, segment)));
                 gathered = 0;
             }
-            Engine::Ctas | Engine::CopyWarps => {}
+            Engine::Ctas | Engine::CopyWarps | Engine::Tma => {}
         }
     }
     found.extend(open.map(|segment| (sent, segment)));
@@ -263,7 +263,7 @@ fn segments(
         segment.after = match engine {
             Engine::Ctas => sent_as_much(pace, *progress, epoch),
             Engine::CopyEngine => computed_as_much(pace, *progress),
-            Engine::CopyWarps => None,
+            Engine::CopyWarps | Engine::Tma => None,
         };
     }
     found

@@ -22,6 +22,8 @@ mod kernels {
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull, partials = f32)]
     #[schedule(sm_90a, tile = (64, 128, 64), stages = 6, consumers = ping_pong, reduce_scatter = pull)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull, transport = tma)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, reduce_scatter = pull, transport = tma, partials = f32)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 5)]
     pub fn rs_bf16(
         a: &Global<bf16>,
@@ -53,7 +55,7 @@ pub(crate) fn trials(skipped: bool) -> Vec<Trial> {
     };
     for gpus in WORLDS {
         let ranks = gpus.len();
-        for member in 0..8 {
+        for member in 0..10 {
             let test = move || exact(gpus, member);
             add(format!("chained_{member}_odd_exact_{ranks}"), Box::new(test));
         }
@@ -63,7 +65,7 @@ pub(crate) fn trials(skipped: bool) -> Vec<Trial> {
         }
         add(format!("chained_launches_without_reset_{ranks}"), Box::new(move || many(gpus)));
     }
-    for (what, member) in [("chain", 0), ("pulled_sum", 5)] {
+    for (what, member) in [("chain", 0), ("pulled_sum", 5), ("bulk_sum", 8)] {
         let test = move || missing(WORLDS[2], member);
         add(format!("a_rank_missing_of_a_{what}_stalls_within_its_limit"), Box::new(test));
     }

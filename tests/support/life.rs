@@ -13,6 +13,7 @@ pub(crate) mod kernels {
 
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, transport = tma)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
     pub fn gathered(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {

@@ -1,5 +1,5 @@
 //! The protocols of `examples/` on virtual ranks of a GPU: every element that of the plain
-//! product, by copy engines and by copy warps.
+//! product, by copy engines, by copy warps and in bulk.
 
 use super::data::{Draw, product};
 use crate::{low_latency, protocols, sum_ahead};
@@ -17,6 +17,8 @@ mod kernels {
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_gather = ring, chunk_rows = 100)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_gather = pull, transport = put, chunk_rows = 37)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_gather = ring, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, all_gather = pull, transport = tma, chunk_rows = 37)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 5, all_gather = ring, transport = tma)]
     pub fn gathered(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());
@@ -32,13 +34,13 @@ const SHAPES: [[usize; 3]; 4] = [[1, 8, 8], [5, 130, 72], [301, 264, 200], [700,
 const LAUNCHES: usize = 3;
 
 pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
-    let engines = [(0, "copy_engine"), (1, "put")];
+    let engines = [(0, "copy_engine"), (1, "put"), (2, "tma")];
     let worlds = [1, 2, 4, 8].into_iter().flat_map(|ranks| engines.map(|engine| (ranks, engine)));
     let trials = worlds.map(|(ranks, (schedule, engine))| {
         let run = move || exact(ranks, schedule, protocols::count_wrong);
         Trial::test(format!("protocols_{engine}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    let members = [1, 2, 4, 8].into_iter().flat_map(|ranks| [(ranks, 0), (ranks, 1)]);
+    let members = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..3).map(move |of| (ranks, of)));
     let sums = members.map(|(ranks, schedule)| {
         let run = move || exact(ranks, schedule, sum_ahead::count_wrong);
         Trial::test(format!("sum_ahead_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
@@ -48,7 +50,7 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
         let run = move || exact(ranks, schedule, low_latency::count_wrong);
         Trial::test(format!("low_latency_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..4).map(move |way| (ranks, way)));
+    let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..6).map(move |way| (ranks, way)));
     let gathers = ways.map(|(ranks, schedule)| {
         let run = move || exact(ranks, schedule, wrong_of_gathered);
         Trial::test(format!("gathered_{schedule}_{ranks}"), run).with_ignored_flag(ignored)

@@ -12,6 +12,7 @@ pub(crate) mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, consumers = ping_pong, transport = tma)]
     pub fn gather(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());
@@ -39,6 +40,7 @@ pub(crate) mod kernels {
 
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, transport = tma)]
     pub fn to_columns(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Exchanged<bf16>) {
         for tile in c.tiles() {
             c.store(tile, gemm(a, b.t(), tile));
@@ -48,6 +50,7 @@ pub(crate) mod kernels {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, transport = put)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 4, transport = tma)]
     pub fn to_rows(a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());

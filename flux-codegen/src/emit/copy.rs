@@ -16,15 +16,15 @@ const TURN: u32 = 32 * VECTORS;
 
 /// What becomes of what is read.
 #[derive(Clone, Copy)]
-struct Moved {
-    leaves: Leaves,
-    kind: Element,
+pub(super) struct Moved {
+    pub(super) leaves: Leaves,
+    pub(super) kind: Element,
 }
 
 impl Moved {
     /// Bytes that are moved at once behind the last vector: two of any element that is copied, one
     /// element of those that are added.
-    fn unit(self) -> u32 {
+    pub(super) fn unit(self) -> u32 {
         match self.leaves {
             Leaves::Stored | Leaves::Flagged => 2,
             Leaves::Added => self.kind.bytes(),
@@ -49,11 +49,32 @@ impl Moved {
 }
 
 /// One side of a copy.
-struct Lines<'c> {
+#[derive(Clone, Copy)]
+pub(super) struct Lines<'c> {
     /// The address of its first element.
     at: Int<'c>,
     /// Bytes from row to row.
-    pitch: Int<'c>,
+    pub(super) pitch: Int<'c>,
+}
+
+impl<'c> Lines<'c> {
+    /// The address of a row.
+    pub(super) fn row(&self, cx: &Cx<'c>, row: Int<'c>) -> Int<'c> {
+        cx.add(self.at, cx.mul(cx.widen(row), self.pitch))
+    }
+
+    /// Whether all rows of both sides begin at multiples of 16 bytes.
+    pub(super) fn are_aligned_with(&self, cx: &Cx<'c>, other: &Lines<'c>) -> Int<'c> {
+        let together = cx.or(cx.or(self.at, other.at), cx.or(self.pitch, other.pitch));
+        cx.is(cx.and(cx.truncate(together), cx.int(15)), Is::Eq, cx.int(0))
+    }
+}
+
+/// Who copies what is left of a row: this thread of so many.
+#[derive(Clone, Copy)]
+pub(super) struct Share<'c> {
+    pub(super) thread: Int<'c>,
+    pub(super) threads: u32,
 }
 
 impl<'c> Kernel<'c, '_> {
@@ -69,8 +90,7 @@ impl<'c> Kernel<'c, '_> {
             let (source, target) = (self.lines(from, element)?, self.lines(to, element)?);
             let cols = cx.sub(self.expr(&to.cols.hi)?, self.expr(&to.cols.lo)?);
             let bytes = cx.mul(cols, cx.uint(element));
-            let together = cx.or(cx.or(source.at, target.at), cx.or(source.pitch, target.pitch));
-            let aligned = cx.is(cx.and(cx.truncate(together), cx.int(15)), Is::Eq, cx.int(0));
+            let aligned = source.are_aligned_with(cx, &target);
             let vectors = cx.select(aligned, cx.shr(bytes, 4), cx.int(0));
             let rows = cx.sub(self.expr(&to.rows.hi)?, self.expr(&to.rows.lo)?);
             let some = cx.is(cx.int(0), Is::Lt, vectors);
@@ -82,11 +102,9 @@ impl<'c> Kernel<'c, '_> {
             let wide = || {
                 let row = cx.cell_of(cx.int(0));
                 cx.count(row, rows, cx.int(1), || {
-                    let row = cx.widen(cx.get(row));
-                    let [source, target] =
-                        [&source, &target].map(|lines| cx.add(lines.at, cx.mul(row, lines.pitch)));
-                    self.copy_vectors(moved, [source, target], vectors)?;
-                    self.copy_rest(moved, [source, target], (first, last))
+                    let places = [&source, &target].map(|lines| lines.row(cx, cx.get(row)));
+                    self.copy_vectors(moved, places, vectors)?;
+                    self.copy_rest(moved, places, (self.share(), (first, last)))
                 })
             };
             cx.either(
@@ -109,14 +127,12 @@ impl<'c> Kernel<'c, '_> {
         let cx = &self.cx;
         let below = |index: Int<'c>, end: Int<'c>| cx.min(index, cx.sub(end, cx.int(1)));
         let column = cx.shl(cx.widen(below(self.lane, vectors)), 4);
-        let at =
-            |lines: &Lines<'c>, row: Int<'c>| cx.add(lines.at, cx.mul(cx.widen(row), lines.pitch));
         let first = cx.cell_of(cx.mul(self.copy_warp(), cx.uint(VECTORS)));
         cx.count(first, rows, cx.uint(COPY_WARPS * VECTORS), || {
             let each =
                 [0, 1, 2, 3].map(|index: u32| below(cx.add(cx.get(first), cx.uint(index)), rows));
             let loaded = each.map(|row| {
-                memory::ld_global_v4(cx, Access::Plain, cx.add(at(source, row), column))
+                memory::ld_global_v4(cx, Access::Plain, cx.add(source.row(cx, row), column))
             });
             for ((index, row), values) in (0u32..).zip(each).zip(loaded) {
                 let beyond = cx.or(
@@ -124,7 +140,7 @@ impl<'c> Kernel<'c, '_> {
                     cx.is(rows, Is::Le, cx.add(cx.get(first), cx.uint(index))),
                 );
                 let again = cx.select(beyond, cx.int(1), cx.int(0));
-                moved.leave_v4(cx, again, cx.add(at(target, row), column), values);
+                moved.leave_v4(cx, again, cx.add(target.row(cx, row), column), values);
             }
             Ok(())
         })?;
@@ -133,12 +149,13 @@ impl<'c> Kernel<'c, '_> {
             let row = cx.cell_of(cx.int(0));
             cx.count(row, rows, cx.int(1), || {
                 let row = cx.get(row);
-                self.copy_rest(moved, [at(source, row), at(target, row)], (whole, last))
+                let places = [source, target].map(|lines| lines.row(cx, row));
+                self.copy_rest(moved, places, (self.share(), (whole, last)))
             })
         })
     }
 
-    fn lines(&self, place: &Place, element: u32) -> Result<Lines<'c>, Error> {
+    pub(super) fn lines(&self, place: &Place, element: u32) -> Result<Lines<'c>, Error> {
         let cx = &self.cx;
         let row = self.memory_row(place, self.expr(&place.rows.lo)?)?;
         let pitch = self.word(Word::Pitch(place.buffer));
@@ -194,17 +211,22 @@ impl<'c> Kernel<'c, '_> {
         })
     }
 
-    /// This warp's share of a row's units from the first up to the last.
-    fn copy_rest(
+    /// The lanes of all warps that copy.
+    fn share(&self) -> Share<'c> {
+        let thread = self.cx.add(self.cx.shl(self.copy_warp(), 5), self.lane);
+        Share { thread, threads: 32 * COPY_WARPS }
+    }
+
+    /// A share of a row's units from the first up to the last.
+    pub(super) fn copy_rest(
         &self,
         moved: Moved,
         [from, to]: [Int<'c>; 2],
-        (first, last): (Int<'c>, Int<'c>),
+        (share, (first, last)): (Share<'c>, (Int<'c>, Int<'c>)),
     ) -> Result<(), Error> {
         let cx = &self.cx;
-        let thread = cx.add(cx.shl(self.copy_warp(), 5), self.lane);
-        let element = cx.cell_of(cx.add(first, thread));
-        cx.count(element, last, cx.uint(32 * COPY_WARPS), || {
+        let element = cx.cell_of(cx.add(first, share.thread));
+        cx.count(element, last, cx.uint(share.threads), || {
             let offset = cx.mul(cx.widen(cx.get(element)), cx.long(moved.unit().into()));
             moved.one(cx, cx.add(to, offset), cx.add(from, offset));
             Ok(())

@@ -1,5 +1,6 @@
 //! The kernel function, from its parameters to its return.
 
+mod bulk;
 mod consumer;
 mod copy;
 mod epilogue;
@@ -20,15 +21,15 @@ mod value;
 mod wait;
 
 use crate::Times;
-use crate::context::{Cell, Cx, Int};
+use crate::context::{Cell, Cx, Int, Is};
 use crate::error::Error;
 use crate::machine;
 use crate::nvvm::{cluster, fence, mbarrier, memory, special, sync};
-use crate::plan::Plan;
+use crate::plan::{Beside, Plan};
 use flux_ir::Span;
 use flux_ir::abi::{self, Word};
 use flux_ir::arena::Handle;
-use flux_ir::program::{LOADS, Place, Program, Sym};
+use flux_ir::program::{Engine, LOADS, Place, Program, Sym};
 use inkwell::AddressSpace;
 use inkwell::attributes::{Attribute, AttributeLoc};
 use inkwell::context::Context;
@@ -61,6 +62,8 @@ pub(crate) struct Kernel<'c, 'p> {
     chance: Option<Cell<'c>>,
     /// Offset of the warp's next staging box.
     staging: Cell<'c>,
+    /// Where something is copied in bulk, slots of its ring that have been taken.
+    ring: Option<Cell<'c>>,
     tile: RefCell<Option<epilogue::Tile<'c>>>,
     /// What each load named last.
     loads: RefCell<[Option<&'p Place>; LOADS as usize]>,
@@ -178,6 +181,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             epoch: cx.int(0),
             chance: None,
             staging: cx.cell_of(cx.int(0)),
+            ring: (abi::ring_slots(program) > 0).then(|| cx.cell_of(cx.int(0))),
             tile: RefCell::new(None),
             loads: RefCell::new([None; LOADS as usize]),
             item_row: RefCell::new(None),
@@ -206,7 +210,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     /// Barriers, then one branch for each role: `setmaxnreg` takes effect only so.
     fn body(&self) -> Result<(), Error> {
         let cx = &self.cx;
-        let first = cx.is(self.tid, crate::context::Is::Eq, cx.int(0));
+        let first = cx.is(self.tid, Is::Eq, cx.int(0));
         cx.when(first, || {
             self.init_barriers();
             Ok::<(), Error>(())
@@ -231,9 +235,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
             cluster::wait_acquire(cx);
         }
         cx.when(first, || self.produce())?;
-        if !self.plan.copies.is_empty() {
-            cx.when(cx.nonzero(self.warp), || self.statements(self.plan.copies, Role::Copy))?;
-        }
+        self.copy_beside()?;
         cx.jump(end);
 
         cx.at(consumer);
@@ -251,6 +253,22 @@ impl<'c, 'p> Kernel<'c, 'p> {
         cx.at(end);
         cx.ret();
         Ok(())
+    }
+
+    /// What warps do that neither load operands nor compute.
+    fn copy_beside(&self) -> Result<(), Error> {
+        let cx = &self.cx;
+        let Some(Beside { engine, body }) = self.plan.beside else { return Ok(()) };
+        if engine != Engine::Tma {
+            return cx.when(cx.nonzero(self.warp), || self.statements(body, Role::Copy));
+        }
+        let feeds = cx.is(self.warp, Is::Eq, cx.uint(bulk::FEEDER));
+        cx.when(feeds, || {
+            self.begin_ring();
+            self.statements(body, Role::Copy)?;
+            self.end_ring();
+            Ok(())
+        })
     }
 
     fn init_barriers(&self) {

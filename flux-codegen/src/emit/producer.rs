@@ -98,7 +98,7 @@ impl<'c> Kernel<'c, '_> {
             mbarrier::wait_parity(cx, self.empty(slot), cx.get(parity));
             let full = self.full(slot);
             let shared = &self.plan.abi.shared;
-            mbarrier::arrive_expect_tx(cx, full, shared.a_stage + shared.b_stage);
+            mbarrier::arrive_expect_tx(cx, full, cx.uint(shared.a_stage + shared.b_stage));
             let k_at = cx.add(k_first, cx.mul(cx.get(k), cx.uint(self.program.tile.k)));
             for load in loads {
                 self.load(load, slot, k_at, full);

@@ -6,8 +6,8 @@ use super::wait::Awaited;
 use crate::context::{Int, Is};
 use crate::error::Error;
 use crate::nvvm::{fence, memory, sync, tma};
-use flux_ir::abi::{COPY_WARPS, Word, epilogue_warps};
-use flux_ir::program::{At, Completion, Expr, Op, Scope, SignalId, Stmt, Update};
+use flux_ir::abi::{Word, epilogue_warps};
+use flux_ir::program::{At, Completion, Engine, Expr, Op, Scope, SignalId, Stmt, Update};
 
 /// Who runs a list of statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +108,8 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     }
                 }
                 Op::FenceProxyAsync => match role {
-                    Role::Producer | Role::Epilogue => fence::proxy_async(cx),
-                    Role::Silent | Role::Prologue | Role::Copy | Role::Exit | Role::Fenced => {}
+                    Role::Producer | Role::Epilogue | Role::Copy => fence::proxy_async(cx),
+                    Role::Silent | Role::Prologue | Role::Exit | Role::Fenced => {}
                 },
                 Op::Store { .. } => {
                     self.only(role, Role::Epilogue, "a store")?;
@@ -141,9 +141,13 @@ impl<'c, 'p> Kernel<'c, 'p> {
                     match role {
                         Role::Silent => {}
                         Role::Epilogue => {
-                            self.signal_warp(&raise, epilogue_warps(self.program.consumers))?;
+                            let warps = epilogue_warps(self.program.consumers);
+                            self.signal_warp(&raise, warps, self.stores_in_bulk())?;
                         }
-                        Role::Copy => self.signal_warp(&raise, COPY_WARPS)?,
+                        Role::Copy => {
+                            let in_bulk = self.stores_in_bulk() || self.copier() == Engine::Tma;
+                            self.signal_warp(&raise, self.copier().raisers(), in_bulk)?;
+                        }
                         Role::Exit | Role::Fenced => self.signal_thread(&raise, role)?,
                         Role::Producer | Role::Prologue => {
                             let message = format!("a signal {}", role.place());
@@ -162,7 +166,12 @@ impl<'c, 'p> Kernel<'c, 'p> {
                         let help = "give copies to an agent on copy warps, or on a copy engine";
                         return Err(self.unsupported(format!("a copy {}", role.place()), help));
                     }
-                    self.copy(from, to, *adds)?;
+                    match self.copier() {
+                        Engine::Tma => self.copy_in_bulk(from, to, *adds)?,
+                        Engine::CopyEngine | Engine::Ctas | Engine::CopyWarps => {
+                            self.copy(from, to, *adds)?;
+                        }
+                    }
                 }
             }
         }
@@ -182,8 +191,14 @@ impl<'c, 'p> Kernel<'c, 'p> {
         Err(self.unsupported(message, "write it behind the mainloop"))
     }
 
-    /// A warp's share of a signal that `warps` warps raise together.
-    fn signal_warp(&self, raise: &Raise<'_>, warps: u32) -> Result<(), Error> {
+    /// What copies beside tiles.
+    pub(super) fn copier(&self) -> Engine {
+        self.plan.beside.map_or(Engine::CopyWarps, |beside| beside.engine)
+    }
+
+    /// A warp's share of a signal that `warps` warps raise together; `in_bulk` says whether some of
+    /// what they stored may have left so.
+    fn signal_warp(&self, raise: &Raise<'_>, warps: u32, in_bulk: bool) -> Result<(), Error> {
         let cx = &self.cx;
         let share = match raise.update {
             Update::Add(Expr::Int(count)) if *count > 0 && count % i64::from(warps) == 0 => {
@@ -203,7 +218,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let live = cx.is(cx.get(self.aborted), Is::Eq, cx.int(0));
         cx.when(live, || {
             let first = cx.is(self.lane, Is::Eq, cx.int(0));
-            if self.stores_in_bulk() {
+            if in_bulk {
                 tma::wait_group(cx, raise.after, 0);
             }
             // Stores of all lanes come before lane 0's release.

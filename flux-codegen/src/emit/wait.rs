@@ -7,11 +7,11 @@
 use super::Kernel;
 use crate::context::{Cell, Int, Is};
 use crate::error::Error;
-use crate::nvvm::{fence, memory, special, sync, tma};
+use crate::nvvm::{fence, mbarrier, memory, special, sync, tma};
 use flux_ir::Consumers;
-use flux_ir::abi::{Report, SHARED_SUMS, Word};
+use flux_ir::abi::{BULK_COPY, Report, SHARED_SUMS, Word};
 use flux_ir::arena::Handle;
-use flux_ir::program::{At, Completion, Expr, Range, Scope, SignalId};
+use flux_ir::program::{At, Completion, Engine, Expr, Range, Scope, SignalId};
 
 /// Polls between two looks at the clock and the abort word: a poll takes about a microsecond.
 const POLLS: u32 = 16;
@@ -143,38 +143,64 @@ impl<'c> Kernel<'c, '_> {
     /// Polls the word at `at` until it has reached `target`, or until this launch gives up.
     fn wait_word(&self, scope: Scope, at: Int<'c>, target: Int<'c>, report: impl FnOnce(Int<'c>)) {
         let cx = &self.cx;
-        let look = || {
+        let poll = || {
             let seen = memory::ld_acquire(cx, scope, at);
             // Wrap-safe: counters may pass 2³².
             (cx.is(cx.sub(seen, target), Is::Ge, cx.int(0)), seen)
         };
-        self.poll(look, report);
+        self.poll(poll, report);
     }
 
     /// Polls until `look` says that what is waited for is there, or until this launch gives up; the first
     /// whose limit has passed makes its `report` of what it saw last.
     pub(super) fn poll<T>(&self, look: impl FnOnce() -> (Int<'c>, T), report: impl FnOnce(T)) {
         let cx = &self.cx;
+        let others = || cx.nonzero(memory::ld_relaxed_sys(cx, self.word(Word::Abort)));
+        self.wait_until(look, Some(&others), report);
+    }
+
+    /// One thread waits until a bulk load of its own is over, whose barrier that of `slot` is. It
+    /// does not leave when other waits give up: the load is under way, and writes to shared memory.
+    pub(super) fn wait_for_load(&self, barrier: Int<'c>, parity: Int<'c>, slot: Int<'c>) {
+        let cx = &self.cx;
+        let poll = || {
+            let over = mbarrier::try_wait_parity(cx, barrier, parity);
+            (cx.nonzero(over), over)
+        };
+        self.wait_until(poll, None, |seen| self.report(BULK_COPY, slot, seen, cx.int(1)));
+    }
+
+    /// Polls until it is so, or until this launch gives up: others have, where that is asked, or the
+    /// limit has passed. The first whose limit has makes its `report` of what it saw last.
+    fn wait_until<T>(
+        &self,
+        poll_once: impl FnOnce() -> (Int<'c>, T),
+        others: Option<&dyn Fn() -> Int<'c>>,
+        report: impl FnOnce(T),
+    ) {
+        let cx = &self.cx;
         let polls = cx.cell_of(cx.int(0));
         let start = cx.cell_of(cx.long(0));
-        let (poll, others, clock) = (cx.block("poll"), cx.block("look"), cx.block("clock"));
+        let (poll, look, clock) = (cx.block("poll"), cx.block("look"), cx.block("clock"));
         let (late, told, done) = (cx.block("late"), cx.block("report"), cx.block("done"));
         let (gave_up, not_yet) = (cx.block("gave_up"), cx.block("not_yet"));
         cx.jump(poll);
 
         cx.at(poll);
-        let (reached, seen) = look();
+        let (reached, seen) = poll_once();
         cx.branch(reached, done, not_yet);
 
         cx.at(not_yet);
         let count = cx.add(cx.get(polls), cx.int(1));
         cx.set(polls, count);
         let due = cx.is(cx.and(count, cx.uint(POLLS - 1)), Is::Eq, cx.int(0));
-        cx.branch(due, others, poll);
+        cx.branch(due, look, poll);
 
-        cx.at(others);
-        let given_up = memory::ld_relaxed_sys(cx, self.word(Word::Abort));
-        cx.branch(cx.nonzero(given_up), gave_up, clock);
+        cx.at(look);
+        match others {
+            Some(others) => cx.branch(others(), gave_up, clock),
+            None => cx.jump(clock),
+        }
 
         cx.at(clock);
         let now = special::globaltimer(cx);
@@ -215,7 +241,7 @@ impl<'c> Kernel<'c, '_> {
         ] {
             memory::st_relaxed_sys(cx, at(word), value);
         }
-        if self.stores_in_bulk() {
+        if self.stores_in_bulk() || self.copier() == Engine::Tma {
             // Whoever reads the report finds everything stored that this thread stored before.
             tma::wait_group(cx, Completion::Performed, 0);
         }

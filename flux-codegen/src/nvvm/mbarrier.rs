@@ -11,9 +11,9 @@ pub(crate) fn init<'c>(cx: &Cx<'c>, barrier: Int<'c>, count: u32) {
 
 /// `mbarrier.arrive.expect_tx` (release at CTA scope): arrives, and adds `bytes` to what the
 /// phase waits for.
-pub(crate) fn arrive_expect_tx<'c>(cx: &Cx<'c>, barrier: Int<'c>, bytes: u32) {
+pub(crate) fn arrive_expect_tx<'c>(cx: &Cx<'c>, barrier: Int<'c>, bytes: Int<'c>) {
     let text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;";
-    cx.asm(false, text, "r,r,~{memory}", None, &[barrier.into(), cx.uint(bytes).into()]);
+    cx.asm(false, text, "r,r,~{memory}", None, &[barrier.into(), bytes.into()]);
 }
 
 /// [`arrive_expect_tx`] where `cond` is not 0.
@@ -29,6 +29,17 @@ pub(crate) fn arrive_if<'c>(cx: &Cx<'c>, barrier: Int<'c>, cond: Int<'c>) {
     let text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; \
                 @p mbarrier.arrive.shared::cta.b64 _, [$0]; }";
     cx.asm(false, text, "r,r,~{memory}", None, &[barrier.into(), cond.into()]);
+}
+
+/// `mbarrier.try_wait.parity` once (acquire at CTA scope): not 0 where the phase of that parity is
+/// complete.
+pub(crate) fn try_wait_parity<'c>(cx: &Cx<'c>, barrier: Int<'c>, parity: Int<'c>) -> Int<'c> {
+    let text = "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [$1], $2; \
+                selp.u32 $0, 1, 0, p; }";
+    let args = [barrier.into(), parity.into()];
+    cx.asm(false, text, "=r,r,r,~{memory}", Some(cx.i32.into()), &args)
+        .expect("a result was asked for")
+        .into_int_value()
 }
 
 /// `mbarrier.try_wait.parity` until it succeeds (acquire at CTA scope).

@@ -1,7 +1,38 @@
-//! Bulk tensor copies (PTX ISA, "Data Movement and Conversion Instructions: Tensor Copy").
+//! Bulk copies and bulk tensor copies (PTX ISA, "Data Movement and Conversion Instructions: Bulk Copy,
+//! Tensor Copy"). Both are asynchronous and go by the async proxy; whoever sees them completed sees what
+//! they wrote by the generic one as well ("Asynchronous copy: Async Proxy").
 
 use crate::context::{Cx, Int};
+use flux_ir::Element;
 use flux_ir::program::Completion;
+
+/// `cp.async.bulk` from global to shared memory: `bytes`, a multiple of 16, between addresses that are,
+/// and which count towards `barrier`.
+pub(crate) fn load<'c>(cx: &Cx<'c>, to: Int<'c>, from: Int<'c>, bytes: Int<'c>, barrier: Int<'c>) {
+    let text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes \
+                [$0], [$1], $2, [$3];";
+    let args = [to, from, bytes, barrier].map(Into::into);
+    cx.asm(false, text, "r,l,r,r,~{memory}", None, &args);
+}
+
+/// `cp.async.bulk` from shared to global memory, in the current bulk group: as [`load`].
+pub(crate) fn store<'c>(cx: &Cx<'c>, to: Int<'c>, from: Int<'c>, bytes: Int<'c>) {
+    let text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;";
+    cx.asm(false, text, "l,r,r,~{memory}", None, &[to.into(), from.into(), bytes.into()]);
+}
+
+/// `cp.reduce.async.bulk` with `.add`: as [`store`], but adds each element to what lies there (relaxed,
+/// at GPU scope, each by itself). Sums of 16-bit elements keep subnormals (`noftz`), as it demands.
+pub(crate) fn add<'c>(cx: &Cx<'c>, element: Element, to: Int<'c>, from: Int<'c>, bytes: Int<'c>) {
+    let kind = match element {
+        Element::F32 => "f32",
+        Element::Bf16 => "noftz.bf16",
+        Element::F16 => "noftz.f16",
+    };
+    let text =
+        format!("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.{kind} [$0], [$1], $2;");
+    cx.asm(false, &text, "l,r,r,~{memory}", None, &[to.into(), from.into(), bytes.into()]);
+}
 
 /// `cp.async.bulk.tensor.2d` from global to shared memory; its bytes count towards `barrier`.
 /// `map` is the generic address of the tensor map; coordinates are column, row.

@@ -113,6 +113,8 @@ struct Walk<'a, 'p> {
     summed: Option<Region>,
     /// How far the tile at hand has been reduced.
     reduction: Reduction,
+    /// How copies of the agent at hand reach memory.
+    copies_by: Proxy,
     sound: bool,
     /// Steps of the actor at hand, and what they gave it in this launch.
     steps: Vec<Step>,
@@ -138,6 +140,7 @@ impl<'a, 'p> Walk<'a, 'p> {
             coverages: Vec::new(),
             summed: None,
             reduction: Reduction::default(),
+            copies_by: Proxy::Generic,
             sound: true,
             steps: Vec::new(),
             had: Had::default(),
@@ -181,6 +184,7 @@ impl<'a, 'p> Walk<'a, 'p> {
 
     /// Walks a body of an agent, or its exit.
     fn run(&mut self, agent: AgentId, cta: Option<u32>) {
+        self.copies_by = Proxy::of_copies(self.layout.program.agents[agent].engine);
         let mut run: AgentRun<'_, 'p> = match cta {
             Some(cta) => self.view.agent(agent, cta, self.epoch),
             None => self.view.exit(agent, self.epoch),
@@ -272,9 +276,9 @@ impl<'a, 'p> Walk<'a, 'p> {
             Action::Copy { from, to, adds } => {
                 self.regions.copy(&from, &to)?;
                 self.write(event.stmt, &to);
-                self.read(number, &from, Proxy::Generic);
+                self.read(number, &from, self.copies_by);
                 if adds {
-                    self.read(number, &to, Proxy::Generic);
+                    self.read(number, &to, self.copies_by);
                 }
                 if let Some(rect) = self.shared(&to) {
                     let origin = from.rank as u16;

@@ -90,6 +90,8 @@ struct Me {
     time: u32,
     number: u32,
     on_copy_engine: bool,
+    /// Writes reach memory so.
+    writes_by: Proxy,
     /// Of an exit, the bodies of its agent: first, and one past the last.
     bodies: (u32, u32),
     /// Stamps up to which the own puts are performed: for ordinary reads, and for bulk reads.
@@ -147,6 +149,7 @@ impl<'p> Walk<'_, 'p, '_> {
             actor,
             rank,
             on_copy_engine: engine == Engine::CopyEngine,
+            writes_by: Proxy::of_copies(engine),
             bodies: if cta.is_none() { (bodies.start, bodies.end) } else { (0, 0) },
             ..Me::default()
         };
@@ -315,12 +318,26 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// Whether an access is issued, and its source read, before the step at hand.
     fn reads_before(&mut self, access: &Access) -> bool {
+        self.is_before(access, Proxy::Generic)
+    }
+
+    /// The same, and accesses of this step through `proxy` know.
+    fn is_before(&mut self, access: &Access, proxy: Proxy) -> bool {
         self.asked += 1;
         let scene = self.scene;
         if let Some(before) = self.by_order(access) {
             return before;
         }
-        self.known.has_issued(&scene, access) || self.whole_past().has_issued(&scene, access)
+        match proxy {
+            Proxy::Generic => {
+                self.known.has_issued(&scene, access)
+                    || self.whole_past().has_issued(&scene, access)
+            }
+            Proxy::Async => {
+                self.fenced.has_issued(&scene, access)
+                    || self.whole_fenced_past().has_issued(&scene, access)
+            }
+        }
     }
 
     /// Whether a write is performed before the step at hand, and bulk reads see that.
@@ -332,6 +349,8 @@ impl<'p> Walk<'_, 'p, '_> {
                 // One engine performs its copies in their order.
                 _ if self.me.on_copy_engine => self.me.stamp - 1,
                 Proxy::Generic => self.me.performed,
+                // What was written by bulk copies is read by them: no other proxy comes in between.
+                Proxy::Async if self.me.writes_by == Proxy::Async => self.me.performed,
                 Proxy::Async => self.me.fenced_performed,
             };
             return access.stamp <= upto;
@@ -578,6 +597,7 @@ impl<'p> Walk<'_, 'p, '_> {
     /// A write comes behind every access that the greedy run did before: of each rectangle the
     /// last write, which came behind earlier ones, and the reads since this one was last written.
     fn write(&mut self, rect: u32) {
+        let by = self.me.writes_by;
         let (memory, me) = (self.memory, Access { rect, ..self.me_at() });
         let before = |all: &[Access], moment| all.partition_point(|a| a.moment() < moment);
         let own = memory.writes(rect);
@@ -586,16 +606,23 @@ impl<'p> Walk<'_, 'p, '_> {
             let writes = memory.writes(near);
             let earlier = before(writes, me.moment());
             if let Some(write) = writes[..earlier].last()
-                && !self.performed_before(write, Proxy::Generic)
+                && !self.performed_before(write, by)
             {
-                self.report.unordered(*write, me);
+                match by == Proxy::Async && self.performed_before(write, Proxy::Generic) {
+                    true => self.report.unfenced_write(me, *write, self.me.wait),
+                    false => self.report.unordered(*write, me),
+                }
             }
             let reads = memory.reads(near);
             let since = last.map_or(0, |last| before(reads, last));
             for read in &reads[since..before(reads, me.moment())] {
                 // A read of this launch that lacks this write is at fault itself.
-                if !self.reads_before(read) && (read.epoch != me.epoch || self.is_covered(read)) {
-                    self.report.overwrites(me, *read);
+                if self.is_before(read, by) || (read.epoch == me.epoch && !self.is_covered(read)) {
+                    continue;
+                }
+                match by == Proxy::Async && self.reads_before(read) {
+                    true => self.report.unfenced_write(me, *read, self.me.wait),
+                    false => self.report.overwrites(me, *read),
                 }
             }
         }

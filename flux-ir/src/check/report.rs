@@ -221,6 +221,28 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
         });
     }
 
+    /// A bulk write without a fence behind the wait for what was done before it.
+    pub(super) fn unfenced_write(&mut self, write: Access, before: Access, wait: Option<u32>) {
+        let stmt = self.stmt(write.number);
+        let message = format!(
+            "{} writes {} by TMA, and no `fence proxy.async` stands behind the wait for {}",
+            self.name(&write),
+            self.place(write.rect),
+            self.name(&before)
+        );
+        let (earlier, epoch) = (self.stmt(before.number), before.epoch);
+        let wait = wait.map(|number| self.stmt(number));
+        self.say(Rule::MissingProxyFence, stmt, write.epoch, message, |diagnostic| {
+            let diagnostic = diagnostic
+                .note(earlier.span, format!("what it has to come behind, in launch {epoch}"));
+            let diagnostic = match wait {
+                Some(wait) => diagnostic.note(wait.span, "waited for here"),
+                None => diagnostic,
+            };
+            diagnostic.help("an acquire orders ordinary stores alone: put a fence behind the wait")
+        });
+    }
+
     /// The statement of a raise is the only one of its slot and actor that the caller knows; it is
     /// named where the array has one raise alone.
     fn raise_stmt(&self, raise: &Raise) -> Option<&'p Stmt> {

@@ -4,7 +4,7 @@ use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
 use crate::program::Home;
-use crate::program::{At, BufferKind, Engine, Expr, Op, Program, SignalId, Stmt, Update};
+use crate::program::{Agent, At, BufferKind, Engine, Expr, Op, Program, SignalId, Stmt, Update};
 use crate::schedule::{Balance, Consumers};
 use crate::span::Span;
 use crate::target::Target;
@@ -47,7 +47,7 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
     }
     copy_signals(program, found);
     copies_beside_grid(program, found);
-    copy_warps(program, found);
+    beside_tiles(program, found);
     exposed(program, found);
     split(program, found);
     jitter(program, found);
@@ -144,14 +144,15 @@ fn copies_beside_grid(program: &Program, found: &mut Diagnostics) {
     }
 }
 
-/// The copy warps of a CTA act as one: they run one agent's statements, each raises its signals by
-/// its share, and nothing counts them at the end.
-fn copy_warps(program: &Program, found: &mut Diagnostics) {
-    let agents = program.agents.values().filter(|agent| agent.engine == Engine::CopyWarps);
+/// What copies beside the tiles of a CTA acts as one: copy warps run one agent's statements, each
+/// raises its signals by its share, and nothing counts them at the end. Bulk copies are fed by one of
+/// them.
+fn beside_tiles(program: &Program, found: &mut Diagnostics) {
+    let agents = program.agents.values().filter(|agent| agent.engine.is_beside_tiles());
     let agents: Vec<_> = agents.collect();
     if let [first, second, ..] = agents[..] {
         let message = format!(
-            "expected one agent on copy warps, found `{}` and `{}`",
+            "expected one agent on copy warps or tma, found `{}` and `{}`",
             first.name, second.name
         );
         let span = second.body.first().map_or(Span::UNKNOWN, |stmt| stmt.span);
@@ -162,7 +163,11 @@ fn copy_warps(program: &Program, found: &mut Diagnostics) {
     }
     for agent in agents {
         if let Some(stmt) = agent.exit.first() {
-            let message = format!("expected no exit of `{}`, which runs on copy warps", agent.name);
+            let message = format!(
+                "expected no exit of `{}`, which runs on {}",
+                agent.name,
+                agent.engine.name()
+            );
             found.push(
                 Diagnostic::new(Rule::Resources, stmt.span, message)
                     .help("give it to the agent on ctas"),
@@ -170,18 +175,25 @@ fn copy_warps(program: &Program, found: &mut Diagnostics) {
         }
         for stmt in agent.statements() {
             let Op::Signal { update, .. } = &stmt.op else { continue };
+            let warps = agent.engine.raisers();
             let shared = matches!(update, Update::Add(Expr::Int(by))
-                if *by > 0 && by % i64::from(abi::COPY_WARPS) == 0);
-            if !shared {
-                let warps = abi::COPY_WARPS;
-                let message = format!(
-                    "expected `+=` a multiple of {warps} in a signal of {warps} copy warps"
-                );
-                found.push(
-                    Diagnostic::new(Rule::Resources, stmt.span, message)
-                        .help("each of them raises it by its share once its part is written"),
-                );
+                if *by > 0 && by % i64::from(warps) == 0);
+            if shared {
+                continue;
             }
+            let (message, help) = match warps {
+                1 => (
+                    "expected `+=` a number in a signal behind bulk copies".into(),
+                    "the bulk copies of every CTA raise it: let each add",
+                ),
+                _ => (
+                    format!(
+                        "expected `+=` a multiple of {warps} in a signal of {warps} copy warps"
+                    ),
+                    "each of them raises it by its share once its part is written",
+                ),
+            };
+            found.push(Diagnostic::new(Rule::Resources, stmt.span, message).help(help));
         }
     }
 }
@@ -360,13 +372,24 @@ fn shared(program: &Program, found: &mut Diagnostics) {
     if total <= available {
         return;
     }
-    let message = format!(
-        "stages = {} needs {total} bytes of shared memory, {} has {available}",
-        program.stages, program.target
-    );
+    // Where it is the ring that does not fit, its first copy is at fault.
+    let ring = abi::ring_slots(program) * (abi::RING_SLOT_BYTES + 8);
+    let (rest, stages, target) = (total - ring, program.stages, program.target);
+    let copies = program.agents.values().filter(|agent| agent.engine == Engine::Tma);
+    let mut copies = copies.flat_map(Agent::statements);
+    let copy = copies.find(|stmt| matches!(stmt.op, Op::Copy { .. }) && rest <= available);
+    let message = match copy {
+        Some(_) => format!(
+            "transport = tma needs {ring} bytes of shared memory beside {rest} for stages = {stages}, {target} has {available}"
+        ),
+        None => format!(
+            "stages = {stages} needs {total} bytes of shared memory, {target} has {available}"
+        ),
+    };
+    let span = copy.map_or(Span::UNKNOWN, |copy| copy.span);
     let help = match (2..program.stages).rev().find(|&stages| needed(stages) <= available) {
         Some(stages) => format!("at most {stages} stages fit with tile = {}", program.tile),
         None => format!("2 stages do not fit either: make tile = {} smaller", program.tile),
     };
-    found.push(Diagnostic::new(Rule::Resources, Span::UNKNOWN, message).help(help));
+    found.push(Diagnostic::new(Rule::Resources, span, message).help(help));
 }

@@ -241,6 +241,7 @@ impl<'p> Checker<'p> {
                 self.expr(target);
                 self.waited(engine, *signal);
             }
+            Op::FenceProxyAsync if engine == Engine::Tma => {}
             Op::FenceProxyAsync => self.only_on(engine, Engine::Ctas, "fence"),
             Op::Mainloop { products } => {
                 self.only_on(engine, Engine::Ctas, "mainloop");
@@ -284,7 +285,7 @@ impl<'p> Checker<'p> {
             }
             Op::Copy { from, to, adds } => {
                 if engine == Engine::Ctas {
-                    let message = "`copy` runs on copy_engine or copy_warps, found it on ctas";
+                    let message = "`copy` runs on copy_engine, copy_warps or tma, found it on ctas";
                     self.error(Rule::Types, message.to_owned());
                 }
                 self.place(from);
@@ -319,12 +320,12 @@ impl<'p> Checker<'p> {
         };
         let home = match engine {
             Engine::CopyEngine => *self.waits_on.get_or_insert(signal.home),
-            Engine::Ctas | Engine::CopyWarps => Home::Device,
+            Engine::Ctas | Engine::CopyWarps | Engine::Tma => Home::Device,
         };
         if signal.home != home {
             let who = match engine {
                 Engine::CopyEngine => "this copy engine",
-                Engine::Ctas | Engine::CopyWarps => engine.name(),
+                Engine::Ctas | Engine::CopyWarps | Engine::Tma => engine.name(),
             };
             let message = format!(
                 "{who} waits for signals at home on the {}, `%{}` is on the {}",
@@ -380,7 +381,7 @@ impl<'p> Checker<'p> {
     fn added(&mut self, engine: Engine, to: &Place) {
         if engine == Engine::CopyEngine {
             let message =
-                "`copy … +=` runs on copy_warps, found it on copy_engine: those only move";
+                "`copy … +=` runs on copy_warps or tma, found it on copy_engine: those only move";
             self.error(Rule::Types, message);
         }
         let kind = self.program.buffers.get(to.buffer).map(|buffer| buffer.kind);

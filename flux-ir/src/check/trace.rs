@@ -12,13 +12,24 @@ use crate::program::{AgentId, Engine, Program, SignalId, Stmt, ValueId};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-/// How a read reaches memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How an access reaches memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Proxy {
-    /// By ordinary loads, or by a copy engine.
+    /// By ordinary loads and stores, or by a copy engine.
+    #[default]
     Generic,
-    /// By bulk (TMA) loads, which acquires do not order.
+    /// By bulk (TMA) accesses, which acquires do not order.
     Async,
+}
+
+impl Proxy {
+    /// How copies reach memory.
+    pub(super) fn of_copies(engine: Engine) -> Proxy {
+        match engine {
+            Engine::CopyEngine | Engine::Ctas | Engine::CopyWarps => Proxy::Generic,
+            Engine::Tma => Proxy::Async,
+        }
+    }
 }
 
 /// What a step does.
@@ -229,6 +240,7 @@ pub(super) fn name(program: &Program, rank: u32, agent: AgentId, cta: Option<u32
         (None, _) => "the exit".into(),
         (Some(cta), Engine::Ctas) => format!("cta {cta}"),
         (Some(cta), Engine::CopyWarps) => format!("the copy warps of cta {cta}"),
+        (Some(cta), Engine::Tma) => format!("the bulk copies of cta {cta}"),
         (Some(_), Engine::CopyEngine) => "the copy engine".into(),
     };
     format!("rank {rank}, {what} of `{}`", agent.name)

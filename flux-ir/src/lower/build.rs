@@ -3,9 +3,10 @@
 use super::usage::Usage;
 use crate::kernel::Kernel;
 use crate::program::{
-    At, BufferId, Expr, Home, Op, Place, Program, Range, SignalArray, SignalId, Stmt, Var, VarId,
+    Agent, At, BufferId, Engine, Expr, Home, Op, Place, Program, Range, SignalArray, SignalId,
+    Stmt, Var, VarId,
 };
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, Transport};
 use crate::span::Span;
 
 /// The Program under construction, and what it is made from.
@@ -38,6 +39,16 @@ impl<'a> Builder<'a> {
         self.program.vars.push(Var { name: unique })
     }
 
+    /// What copies beside the tiles of a CTA.
+    pub(super) fn copier(&self) -> Engine {
+        match self.schedule.transport {
+            Some(Transport::Tma) => Engine::Tma,
+            None | Some(Transport::CopyEngine | Transport::CopyFirst | Transport::Put) => {
+                Engine::CopyWarps
+            }
+        }
+    }
+
     /// A definition that holds everywhere.
     pub(super) fn define(&mut self, name: &str, value: Expr) -> VarId {
         let var = self.var(name);
@@ -66,6 +77,28 @@ impl<'a> Builder<'a> {
 /// A statement at a token.
 pub(super) fn stmt(span: Span, op: Op) -> Stmt {
     Stmt { op, span }
+}
+
+/// An agent that copies. What a bulk copy reads, and overwrites, was let go by ordinary accesses:
+/// behind each of its waits stands the fence that says so to the async proxy.
+pub(super) fn copying(name: &str, engine: Engine, mut body: Vec<Stmt>) -> Agent {
+    if engine == Engine::Tma {
+        body = fenced(body);
+    }
+    Agent { name: name.into(), engine, body, exit: Vec::new() }
+}
+
+fn fenced(body: Vec<Stmt>) -> Vec<Stmt> {
+    let mut all = Vec::with_capacity(body.len());
+    for Stmt { mut op, span } in body {
+        if let Op::For { body, .. } | Op::If { body, .. } = &mut op {
+            *body = fenced(std::mem::take(body));
+        }
+        let waits = matches!(op, Op::Wait { .. });
+        all.push(Stmt { op, span });
+        all.extend(waits.then(|| stmt(span, Op::FenceProxyAsync)));
+    }
+    all
 }
 
 /// A region on the own rank, without planes.

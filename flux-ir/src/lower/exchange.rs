@@ -9,13 +9,13 @@
 //! wait for each tile and copy it into the output, and the exit waits for all of them before it says
 //! that the workspace is free. Workspace exists twice, by parity of the epoch.
 
-use super::build::{Builder, own, stmt};
+use super::build::{Builder, copying, own, stmt};
 use super::gather::{self, Chunks, parity, tell, wait_free, wait_span};
-use super::put::Pieces;
+use super::put::{Pieces, times};
 use super::tensors::{Columns, Tensors, extent};
 use super::tiles::Tiles;
 use super::values;
-use crate::abi::{COPY_WARPS, epilogue_warps};
+use crate::abi::epilogue_warps;
 use crate::kernel::{Distribution, Op as KernelOp, ParamId, ParamType, Value};
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
@@ -241,7 +241,7 @@ fn push(
         let copy = input.copy(tensors, target, Range::new(from, to), Range::new(left, right));
         each.push(stmt(span, copy));
         let slot = Expr::from(Sym::Rank) * chunks.count + chunk;
-        each.push(stmt(span, tell(target, input.arrived, slot, Update::Add(COPY_WARPS.into()))));
+        each.push(stmt(span, tell(target, input.arrived, slot, pieces.raise())));
         let all = Op::For {
             var: piece,
             from: Sym::Cta.into(),
@@ -251,7 +251,7 @@ fn push(
         };
         body.push(stmt(span, all));
     }
-    Agent { name: "push".into(), engine: Engine::CopyWarps, body, exit: Vec::new() }
+    copying("push", pieces.engine, body)
 }
 
 impl Incoming {
@@ -339,7 +339,7 @@ impl Exchanges {
             let wait = Op::Wait {
                 signal: outgoing.copied,
                 slots: Range::one(0i64),
-                target: Expr::from(Sym::Epoch) * (Expr::from(outgoing.all) * COPY_WARPS),
+                target: Expr::from(Sym::Epoch) * times(outgoing.all.into(), b.copier().raisers()),
                 scope: Scope::Sys,
             };
             exit.push(stmt(outgoing.span, wait));
@@ -361,7 +361,7 @@ impl Exchanges {
             return None;
         }
         let body = self.outgoing.iter().map(|outgoing| outgoing.land(b, tensors, tiles)).collect();
-        Some(Agent { name: "land".into(), engine: Engine::CopyWarps, body, exit: Vec::new() })
+        Some(copying("land", b.copier(), body))
     }
 }
 
@@ -528,7 +528,7 @@ impl Outgoing {
             at: At::Own,
             signal: self.copied,
             slot: 0i64.into(),
-            update: Update::Add(COPY_WARPS.into()),
+            update: Update::Add(b.copier().raisers().into()),
             scope: Scope::Sys,
             after: Completion::Performed,
         };
@@ -549,6 +549,6 @@ pub(super) const fn moves(transport: Option<Transport>, incoming: bool, outgoing
     match transport {
         None => true,
         Some(Transport::CopyEngine | Transport::CopyFirst) => incoming,
-        Some(Transport::Put) => !(incoming && outgoing),
+        Some(Transport::Put | Transport::Tma) => !(incoming && outgoing),
     }
 }

@@ -1,6 +1,6 @@
 //! Places gathered tensors: workspace for the whole tensor, the chunk map, and the agent that
-//! pushes this rank's shard to every rank: a copy engine, or the kernel's own copy warps
-//! ([`super::put`]).
+//! pushes this rank's shard to every rank: a copy engine, or the kernel's own copy warps or bulk
+//! copies ([`super::put`]).
 //!
 //! The workspace exists twice, by parity of the epoch. A rank overwrites a peer's copy of epoch
 //! `e - 2` only when that peer has said (`free`) that it is through with that epoch.
@@ -55,7 +55,7 @@ pub(super) struct Chunks {
     /// `CH`: chunks of a full shard.
     pub(super) count: VarId,
     pub(super) tail: Option<TailCut>,
-    /// How copy warps cut a chunk; copy engines copy it whole.
+    /// How the kernel itself cuts a chunk; copy engines copy it whole.
     pub(super) pieces: Option<Pieces>,
 }
 
@@ -192,10 +192,10 @@ pub(super) fn at_least(a: &Expr, b: impl Into<Expr>) -> Expr {
 
 /// Rows of a chunk and chunks of a full shard, from the schedule.
 pub(super) fn chunks(b: &mut Builder<'_>, tensors: &Tensors, shard: VarId, cols: &Expr) -> Chunks {
-    let is_put = b.schedule.transport == Some(Transport::Put);
+    let is_put = b.schedule.transport.is_some_and(Transport::is_in_kernel);
     let rows = match b.schedule.chunk_rows {
         Some(rows) => Expr::from(rows).min(shard).max(1i64),
-        // Small pieces cost copy warps nothing: what tiles wait for is a tile row.
+        // Small pieces cost the kernel nothing: what tiles wait for is a tile row.
         None if is_put => Expr::from(shard).min(b.schedule.tile.m).max(1i64),
         None => Expr::from(shard).max(1i64),
     };

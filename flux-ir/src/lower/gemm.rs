@@ -132,7 +132,8 @@ pub(super) fn build(
     if let Some((free, span)) = of_scatter.or(of_one_shot).or(of_chain) {
         let wait = wait_free(free, Range::new(0i64, Sym::World));
         agent.body.push(stmt(span, wait));
-        agent.exit.extend(scatter.and_then(|scatter| Some(scatter.total.as_ref()?.wait_taken())));
+        let total = scatter.and_then(|scatter| scatter.total.as_ref());
+        agent.exit.extend(total.map(|total| total.wait_taken(b.copier())));
         agent.exit.push(signal_free(b, free, span));
     }
     if let Some(free) = gathers.free {
@@ -494,7 +495,7 @@ fn sum_own(
     let lets = [(lo, first.clone().max(tile.m0)), (hi, (first + tensors.shard).min(tile.m1))];
     let count = match scatter.pulled {
         None => epilogue_warps(b.schedule.consumers),
-        Some(_) => pull::brought(b.schedule.tile),
+        Some(_) => pull::brought(b.schedule.tile, b.copier()),
     };
     let each = |b: &mut Builder<'_>, (source, wait)| match &scatter.staged {
         None => vec![wait],

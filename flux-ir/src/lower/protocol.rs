@@ -8,12 +8,11 @@
 //! stream could not give up, so an array exists there, on the device for tiles, or in both places. Copy
 //! warps split each copy over all CTAs, of which each raises it.
 
-use super::build::{Builder, stmt};
+use super::build::{Builder, copying, stmt};
 use super::gather::{parity, wait_free};
 use super::one_shot::OneShot;
-use super::put::{COLS, EACH, MOST_ROWS};
+use super::put::{self, EACH, MOST_ROWS};
 use super::tensors::Tensors;
-use crate::abi::COPY_WARPS;
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::kernel::{Kernel, Op as KernelOp, Protocol};
@@ -75,7 +74,7 @@ pub(super) fn check(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnost
     if schedule.transport == Some(Transport::CopyFirst) {
         let message = "expected roles to run beside the kernel, found `transport = copy_first`";
         let diagnostic = Diagnostic::new(Rule::Schedule, kernel.span, message);
-        found.push(diagnostic.help("leave `transport` out, or choose copy_engine or put"));
+        found.push(diagnostic.help("leave `transport` out, or choose copy_engine, put or tma"));
     }
     if schedule.tail.is_some() || schedule.head.is_some() || schedule.chunk_rows.is_some() {
         let message = "expected no `head`, `tail` or `chunk_rows` where roles say what is copied";
@@ -104,13 +103,13 @@ pub(super) fn place(
         return None;
     }
     let engine = match b.schedule.transport {
-        Some(Transport::Put) => Engine::CopyWarps,
-        None if adds(parts).is_some() => Engine::CopyWarps,
+        Some(Transport::Put | Transport::Tma) => b.copier(),
+        None if adds(parts).is_some() => b.copier(),
         None | Some(Transport::CopyEngine | Transport::CopyFirst) => Engine::CopyEngine,
     };
     let span = parts.agents.values().flat_map(|agent| agent.body.first()).next();
     let (name, home) = match engine {
-        Engine::CopyWarps => ("free_copies", Home::Device),
+        Engine::CopyWarps | Engine::Tma => ("free_copies", Home::Device),
         Engine::CopyEngine | Engine::Ctas => ("free_host", Home::Host),
     };
     let mut placed = Placed {
@@ -157,7 +156,7 @@ fn homes(b: &mut Builder<'_>, parts: &Program, array: SignalId, engine: Engine) 
     let in_roles = parts.statements().any(of_role);
     let mut declare = |name: &str, home| b.signal(name, declared.len.clone(), home);
     match engine {
-        Engine::CopyWarps | Engine::Ctas => {
+        Engine::CopyWarps | Engine::Tma | Engine::Ctas => {
             let array = Some(declare(&declared.name, Home::Device));
             Homes { tiles: array, roles: array }
         }
@@ -194,7 +193,7 @@ impl Placed {
             times => Expr::from(Sym::Epoch) * times,
         };
         match self.engine {
-            Engine::CopyWarps => all * Sym::Ctas * COPY_WARPS,
+            Engine::CopyWarps | Engine::Tma => put::times(all * Sym::Ctas, self.engine.raisers()),
             Engine::CopyEngine | Engine::Ctas => all,
         }
     }
@@ -206,7 +205,7 @@ impl Placed {
             body.push(stmt(first.span, wait_free(self.free, Range::new(0i64, Sym::World))));
         }
         body.extend(self.statements(b, parts, &role.body));
-        Agent { name: role.name.clone(), engine: self.engine, body, exit: Vec::new() }
+        copying(&role.name, self.engine, body)
     }
 
     fn expr(&self, b: &Builder<'_>, expr: &Expr) -> Expr {
@@ -265,7 +264,9 @@ impl Placed {
             Op::Copy { from, to, adds } => {
                 let (from, to) = (self.place(b, parts, from), self.place(b, parts, to));
                 match self.engine {
-                    Engine::CopyWarps => return vec![split(b, span, (from, to, *adds))],
+                    Engine::CopyWarps | Engine::Tma => {
+                        return vec![split(b, span, (from, to, *adds))];
+                    }
                     Engine::CopyEngine | Engine::Ctas => Op::Copy { from, to, adds: *adds },
                 }
             }
@@ -286,7 +287,7 @@ impl Placed {
             _ => false,
         });
         match self.engine {
-            Engine::CopyWarps => Update::Add(COPY_WARPS.into()),
+            Engine::CopyWarps | Engine::Tma => Update::Add(self.engine.raisers().into()),
             Engine::CopyEngine | Engine::Ctas if awaited || parts.statements().any(counted) => {
                 Update::Add(1i64.into())
             }
@@ -313,7 +314,7 @@ impl Placed {
     }
 }
 
-/// A copy whose pieces the copy warps of all CTAs take in turn.
+/// A copy whose pieces the copy warps of all CTAs, or their bulk copies, take in turn.
 fn split(b: &mut Builder<'_>, span: Span, (from, to, adds): (Place, Place, bool)) -> Stmt {
     let [piece, row, left] = ["q", "r", "k0"].map(|name| b.var(name));
     let [high, wide, across] = ["PR", "PC", "PA"].map(|name| b.var(name));
@@ -322,7 +323,7 @@ fn split(b: &mut Builder<'_>, span: Span, (from, to, adds): (Place, Place, bool)
     let each = rows() * across / (Expr::from(Sym::Ctas) * EACH);
     let define = |(var, value)| stmt(span, Op::Let { var, value });
     let sizes = [
-        (wide, cols().min(COLS).max(1i64)),
+        (wide, cols().min(put::cols(b.copier())).max(1i64)),
         (across, cols().ceil_div(wide).max(1i64)),
         (high, each.min(MOST_ROWS).max(1i64)),
     ];

@@ -1,5 +1,5 @@
 //! Contributions that stay with the rank that computed them until their owner brings them: its copy
-//! warps wait for each tile of each other rank, copy the rows that it owns into its own workspace, and
+//! warps, or bulk copies, wait for each tile of each other rank, copy the rows that it owns into its own workspace, and
 //! tell the warps that sum. What is summed, and in which order, is as where contributions are put.
 //!
 //! A rank overwrites what it keeps two launches later, when every owner has said that it is through:
@@ -8,12 +8,12 @@
 //! Tiles begin anew with each shard. Of a tile of two owners each would wait for what the other brings
 //! behind tiles that nobody has come to.
 
-use super::build::{Builder, own, stmt};
+use super::build::{Builder, copying, own, stmt};
 use super::gather::parity;
 use super::scatter::Scatter;
 use super::tensors::Tensors;
 use super::tiles::Tiles;
-use crate::abi::{COPY_WARPS, epilogue_warps};
+use crate::abi::epilogue_warps;
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Engine, Expr, Home, Op, Place, Range,
     Scope, SignalId, Sym, Update,
@@ -38,8 +38,8 @@ fn pieces(tile: TileShape) -> u32 {
 }
 
 /// By how much the signal of a tile grows when it has been brought.
-pub(super) fn brought(tile: TileShape) -> u32 {
-    pieces(tile) * COPY_WARPS
+pub(super) fn brought(tile: TileShape, copier: Engine) -> u32 {
+    pieces(tile) * copier.raisers()
 }
 
 /// A slot for each rank and tile, no fewer than there are: each shard may end with a ragged one.
@@ -122,7 +122,7 @@ impl Pulled {
             at: At::Own,
             signal: scatter.landed,
             slot: slot(),
-            update: Update::Add(COPY_WARPS.into()),
+            update: Update::Add(b.copier().raisers().into()),
             scope: Scope::Sys,
             after: Completion::Performed,
         };
@@ -138,6 +138,6 @@ impl Pulled {
             body,
         };
         let body = vec![stmt(span, all)];
-        Agent { name: "pull".into(), engine: Engine::CopyWarps, body, exit: Vec::new() }
+        copying("pull", b.copier(), body)
     }
 }

@@ -1,10 +1,10 @@
-//! Shards that the kernel itself pushes: the copy warps of every CTA take pieces of them in turn,
-//! and add to the signal of the chunk that a piece belongs to.
+//! Shards that the kernel itself pushes: the copy warps of every CTA, or bulk copies that one of them
+//! feeds, take pieces of them in turn, and add to the signal of the chunk that a piece belongs to.
 
-use super::build::{Builder, stmt};
+use super::build::{Builder, copying, stmt};
 use super::gather::{Chunks, Gather, tell, wait_free, wait_span};
 use super::tensors::Tensors;
-use crate::abi::COPY_WARPS;
+use crate::abi::{COPY_WARPS, RING_SLOT_BYTES};
 use crate::program::{Agent, Engine, Expr, Op, Range, SignalId, Stmt, Sym, Update, VarId};
 
 /// How a chunk is cut: each piece is copied by the copy warps of one CTA.
@@ -17,11 +17,18 @@ pub(super) struct Pieces {
     pub(super) across: VarId,
     /// `PS`: pieces of a chunk.
     pub(super) count: VarId,
+    /// What copies them.
+    pub(super) engine: Engine,
 }
 
-/// Columns of a piece: what the copy warps of a CTA have under way at once, 4 vectors of 16 bytes
-/// a lane.
-pub(super) const COLS: u32 = COPY_WARPS * 32 * 4 * 8;
+/// Columns of a piece of 16-bit elements: what the copy warps of a CTA have under way at once, 4
+/// vectors of 16 bytes a lane, or a slot of the ring of bulk copies.
+pub(super) const fn cols(engine: Engine) -> u32 {
+    match engine {
+        Engine::Tma => RING_SLOT_BYTES / 2,
+        Engine::CopyEngine | Engine::Ctas | Engine::CopyWarps => COPY_WARPS * 32 * 4 * 8,
+    }
+}
 
 /// Rows of a piece, at most: a signal costs about what a row does.
 pub(super) const MOST_ROWS: u32 = 16;
@@ -32,18 +39,32 @@ pub(super) const EACH: u32 = 4;
 impl Pieces {
     /// Pieces of chunks of `chunk` rows of `width` columns: as high as leaves every CTA some.
     pub(super) fn of(b: &mut Builder<'_>, shard: VarId, chunk: VarId, width: &Expr) -> Pieces {
-        let cols = b.define("PC", width.clone().min(COLS));
+        let engine = b.copier();
+        let cols = b.define("PC", width.clone().min(cols(engine)));
         let across = b.define("PA", width.clone().ceil_div(cols));
         let all = Expr::from(Sym::World) * shard * across;
         let rows = (all / (Expr::from(Sym::Ctas) * EACH)).min(MOST_ROWS).min(chunk).max(1i64);
         let rows = b.define("PR", rows);
         let count = b.define("PS", Expr::from(chunk).ceil_div(rows) * across);
-        Pieces { rows, cols, across, count }
+        Pieces { rows, cols, across, count, engine }
+    }
+
+    /// By how much the signal of a chunk grows with each of them.
+    pub(super) fn raise(self) -> Update {
+        Update::Add(self.engine.raisers().into())
     }
 
     /// What the signal of a chunk has become when all its pieces are there.
     pub(super) fn arrival(self) -> Expr {
-        Expr::from(Sym::Epoch) * self.count * COPY_WARPS
+        times(Expr::from(Sym::Epoch) * self.count, self.engine.raisers())
+    }
+}
+
+/// `count` of what `raisers` raise for each.
+pub(super) fn times(count: Expr, raisers: u32) -> Expr {
+    match raisers {
+        1 => count,
+        raisers => count * raisers,
     }
 }
 
@@ -64,7 +85,7 @@ pub(super) fn agent(
     for gather in gathers {
         body.push(push(b, tensors, gather, (chunks, pieces)));
     }
-    Agent { name: "push".into(), engine: Engine::CopyWarps, body, exit: Vec::new() }
+    copying("push", pieces.engine, body)
 }
 
 fn push(
@@ -93,8 +114,7 @@ fn push(
     let cols = Range::new(left, (Expr::from(left) + pieces.cols).min(gather.cols.clone()));
     body.push(stmt(span, gather.copy(tensors, target, Range::new(from, to), cols)));
     let slot = Expr::from(Sym::Rank) * chunks.count + chunk;
-    let update = Update::Add(COPY_WARPS.into());
-    body.push(stmt(span, tell(target, gather.arrived, slot, update)));
+    body.push(stmt(span, tell(target, gather.arrived, slot, pieces.raise())));
     let pieces = Op::For {
         var: piece,
         from: Sym::Cta.into(),

@@ -8,14 +8,14 @@
 //!
 //! A sum has the same bits whoever takes it, so both give the same result.
 
-use super::build::{Builder, own, stmt};
+use super::build::{Builder, copying, own, stmt};
 use super::gather::parity;
 use super::gemm::{Tile, landed_slot};
-use super::put::{COLS, EACH, MOST_ROWS};
+use super::put::{EACH, MOST_ROWS, cols, times};
 use super::tensors::Tensors;
 use super::tiles::Tiles;
 use super::values::Values;
-use crate::abi::{COPY_WARPS, epilogue_warps};
+use crate::abi::epilogue_warps;
 use crate::kernel::{Distribution, Op as KernelOp, ParamId, Value};
 use crate::program::{
     Agent, At, Buffer, BufferId, BufferKind, Completion, Cond, Engine, Expr, Home, Op, Place,
@@ -149,11 +149,11 @@ impl Total {
     }
 
     /// Waits until the copy warps of this rank have read what peers kept.
-    pub(super) fn wait_taken(&self) -> Stmt {
+    pub(super) fn wait_taken(&self, copier: Engine) -> Stmt {
         let wait = Op::Wait {
             signal: self.taken,
             slots: Range::one(0i64),
-            target: Expr::from(Sym::Epoch) * Sym::Ctas * COPY_WARPS,
+            target: times(Expr::from(Sym::Epoch) * Sym::Ctas, copier.raisers()),
             scope: Scope::Sys,
         };
         stmt(self.span, wait)
@@ -165,7 +165,7 @@ impl Total {
         let span = self.span;
         let tile = b.schedule.tile;
         // A piece is as wide as copy warps copy at once, and as high as leaves every CTA some.
-        let across = (COLS / tile.n).max(1);
+        let across = (cols(b.copier()) / tile.n).max(1);
         let beside = Expr::from(tiles.cols).ceil_div(across).min(tiles.cols);
         let beside = b.define("PA", beside);
         let pieces = Expr::from(Sym::M) * beside / (Expr::from(Sym::Ctas) * EACH);
@@ -235,11 +235,11 @@ impl Total {
             at: At::Own,
             signal: self.taken,
             slot: 0i64.into(),
-            update: Update::Add(COPY_WARPS.into()),
+            update: Update::Add(b.copier().raisers().into()),
             scope: Scope::Sys,
             after: Completion::Performed,
         };
         let body = vec![stmt(span, pieces), stmt(span, taken)];
-        Agent { name: "bring".into(), engine: Engine::CopyWarps, body, exit: Vec::new() }
+        copying("bring", b.copier(), body)
     }
 }

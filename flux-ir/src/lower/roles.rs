@@ -83,7 +83,8 @@ fn check(
         let message = format!(
             "expected roles to run beside the kernel where `all_gather = {name}`, found copy_first"
         );
-        return refuse(param.span, message, "leave `transport` out, or choose copy_engine or put");
+        let help = "leave `transport` out, or choose copy_engine, put or tma";
+        return refuse(param.span, message, help);
     }
     Ok(())
 }

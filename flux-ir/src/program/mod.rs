@@ -217,11 +217,14 @@ pub enum Engine {
     /// The warps of every CTA that neither load operands nor compute ([`crate::abi::COPY_WARPS`] of
     /// them, acting as one), with its own `cta`: they copy and signal beside the CTA's tiles.
     CopyWarps,
+    /// The TMA unit of every CTA's multiprocessor, which one of these warps feeds: bulk copies
+    /// through shared memory. They are asynchronous, and go by the async proxy.
+    Tma,
 }
 
 impl Engine {
     /// Every engine.
-    pub const ALL: [Engine; 3] = [Engine::CopyEngine, Engine::Ctas, Engine::CopyWarps];
+    pub const ALL: [Engine; 4] = [Engine::CopyEngine, Engine::Ctas, Engine::CopyWarps, Engine::Tma];
 
     /// The name in the text form.
     pub const fn name(self) -> &'static str {
@@ -229,6 +232,7 @@ impl Engine {
             Engine::CopyEngine => "copy_engine",
             Engine::Ctas => "ctas",
             Engine::CopyWarps => "copy_warps",
+            Engine::Tma => "tma",
         }
     }
 
@@ -236,13 +240,30 @@ impl Engine {
     pub const fn bodies(self, ctas: u32) -> u32 {
         match self {
             Engine::CopyEngine => 1,
-            Engine::Ctas | Engine::CopyWarps => ctas,
+            Engine::Ctas | Engine::CopyWarps | Engine::Tma => ctas,
         }
     }
 
     /// Whether it is part of the rank's kernel.
     pub const fn is_in_kernel(self) -> bool {
         self.bodies(2) == 2
+    }
+
+    /// Whether it copies beside the tiles of a CTA.
+    pub const fn is_beside_tiles(self) -> bool {
+        match self {
+            Engine::CopyEngine | Engine::Ctas => false,
+            Engine::CopyWarps | Engine::Tma => true,
+        }
+    }
+
+    /// The warps of a CTA that raise a signal together where it copies beside tiles, each its share;
+    /// 1 elsewhere.
+    pub const fn raisers(self) -> u32 {
+        match self {
+            Engine::CopyWarps => crate::abi::COPY_WARPS,
+            Engine::CopyEngine | Engine::Ctas | Engine::Tma => 1,
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::{KERNELS, kernel, launch, lowered, small};
 use flux_ir::eval::{Action, RankView};
-use flux_ir::program::{Agent, Engine};
+use flux_ir::program::{Agent, Engine, Op, Stmt};
 use flux_ir::{
-    AllReduce, Arrival, Consumers, Head, Order, Program, Rule, Schedule, Tail, Target, TileCoord,
-    Transport, check, lower,
+    AllReduce, Arrival, Consumers, Head, Order, Program, ReduceScatter, Rule, Schedule, Span, Tail,
+    Target, TileCoord, Transport, check, lower,
 };
 
 fn tail(rows: u32, slices: u32) -> Option<Tail> {
@@ -228,10 +228,14 @@ fn every_chunk_has_its_turn() {
 }
 
 #[test]
-fn shards_that_copy_warps_push_pass_in_any_chunks() {
-    for name in ["ag_gemm_gelu", "ag_gemm_rs_gated"] {
+fn shards_that_the_kernel_pushes_pass_in_any_chunks() {
+    for (name, transport) in [
+        ("ag_gemm_gelu", Transport::Put),
+        ("ag_gemm_gelu", Transport::Tma),
+        ("ag_gemm_rs_gated", Transport::Put),
+    ] {
         for chunk_rows in [None, Some(1), Some(20)] {
-            let mut schedule = small().transport(Transport::Put);
+            let mut schedule = small().transport(transport);
             schedule.chunk_rows = chunk_rows;
             let verified = check::verify(lowered(name, &schedule))
                 .unwrap_or_else(|e| panic!("{name}, {schedule}: {e}"));
@@ -268,4 +272,49 @@ fn transports_that_a_kernel_has_not_are_refused() {
     assert!(found.contains("for the scattered `c`, found copy_first"), "{found}");
     let found = refused("ag_gemm_rs_gated", Transport::CopyEngine);
     assert!(found.contains("to be put, as the kernel also gathers"), "{found}");
+}
+
+#[test]
+fn bulk_copies_are_refused_where_nothing_is_copied() {
+    let bulk = || small().transport(Transport::Tma);
+    let refused = |name: &str, schedule: &Schedule| {
+        let found = lower::lower(&kernel(name), schedule);
+        found.expect_err("tiles are stored").to_string()
+    };
+    let found = refused("gemm_rs", &bulk());
+    assert!(found.contains("found tiles of `c` alone, which are stored"), "{found}");
+    assert!(found.contains("or add `reduce_scatter = pull`"), "{found}");
+    let found = refused("gemm_rs", &bulk().reduce_scatter(ReduceScatter::Ring));
+    assert!(found.contains("found tiles of `c` alone"), "{found}");
+    let found = refused("gemm_ar", &bulk().all_reduce(AllReduce::OneShot));
+    assert!(found.contains("or add `all_reduce = two_shot`"), "{found}");
+    let found = refused("ag_gemm_gelu", &bulk().tail(4, 2));
+    assert!(found.contains("no `tail` where the kernel pushes `a` itself"), "{found}");
+    for (name, schedule) in [
+        ("gemm_rs", bulk().reduce_scatter(ReduceScatter::Pull)),
+        ("gemm_ar", bulk()),
+        ("ag_gemm_rs_gated", bulk()),
+    ] {
+        let program = lowered(name, &schedule);
+        check::verify(program).unwrap_or_else(|e| panic!("{name}, {schedule}: {e}"));
+    }
+}
+
+/// The ring of bulk copies takes shared memory; where it is what does not fit, the copy is at fault.
+#[test]
+fn the_ring_of_bulk_copies_counts_as_shared_memory() {
+    let wide = Schedule::sm_90a().tile(128, 192, 64).stages(5);
+    let program = |transport| lowered("ag_gemm_gelu", &wide.clone().transport(transport));
+    assert!(check::verify(program(Transport::Put)).is_ok());
+    let found = check::verify(program(Transport::Tma)).expect_err("5 stages leave no room");
+    let [found] = &found.0[..] else { panic!("{found}") };
+    assert_eq!(
+        found.message,
+        "transport = tma needs 16416 bytes of shared memory beside 222288 for stages = 5, sm_90a has 232448"
+    );
+    assert_eq!(found.help.as_deref(), Some("at most 4 stages fit with tile = (128, 192, 64)"));
+    let of_copy = |stmt: &&Stmt| matches!(stmt.op, Op::Copy { .. });
+    let program = program(Transport::Tma);
+    assert_eq!(found.span, program.statements().find(of_copy).expect("it copies").span);
+    assert!(found.span != Span::UNKNOWN);
 }

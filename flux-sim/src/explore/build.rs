@@ -119,10 +119,17 @@ impl<'p> Build<'_, 'p> {
         id
     }
 
-    /// A move adrift that needs what its thread has done so far. Returns its number as well.
-    fn adrift(&mut self, kind: Kind, stmt: u32, thread: usize, launch: u32) -> (MoveId, usize) {
+    /// A move adrift that needs what its thread has done so far, or up to an earlier place. Returns
+    /// its number as well.
+    fn adrift(
+        &mut self,
+        (kind, early): (Kind, Option<usize>),
+        stmt: u32,
+        thread: usize,
+        launch: u32,
+    ) -> (MoveId, usize) {
         let id = self.step(kind, Some(stmt), thread, launch);
-        let so_far = self.loose.threads[thread].line.len();
+        let so_far = early.unwrap_or(self.loose.threads[thread].line.len());
         self.loose.moves[id].passed.push((thread, so_far));
         self.loose.adrift.push(id);
         (id, self.loose.adrift.len() - 1)
@@ -259,7 +266,11 @@ impl<'p> Build<'_, 'p> {
         past: &mut Past,
     ) -> Result<(), ExploreError> {
         let is_copy = from.is_some();
-        let own = self.loose.threads[thread].rank;
+        let Thread { rank: own, engine, .. } = self.loose.threads[thread];
+        // Bulk copies overtake each other, and what the thread has learned behind the last fence;
+        // but what earlier ones read is in shared memory before one is stored.
+        let is_bulk = is_copy && engine == Engine::Tma;
+        let early = past.unfenced.filter(|_| is_bulk);
         let origin = from.as_ref().map_or(own, |region| region.rank);
         // What is added to is read as well.
         let so_far = adds.then(|| to.clone());
@@ -267,9 +278,9 @@ impl<'p> Build<'_, 'p> {
         for region in from.into_iter().chain(so_far) {
             sources.extend(self.shared(stmt, region)?);
         }
-        let mut before = past.last_copy.filter(|_| is_copy);
+        let mut before = past.last_copy.filter(|_| is_copy && !is_bulk);
         if !sources.is_empty() {
-            let (id, drift) = self.adrift(Kind::Other, number, thread, epoch);
+            let (id, drift) = self.adrift((Kind::Other, early), number, thread, epoch);
             self.touches[id].reads.extend(sources);
             self.loose.moves[id].done.extend(before);
             before = Some(drift);
@@ -278,9 +289,10 @@ impl<'p> Build<'_, 'p> {
         }
         if let Some(region) = self.shared(stmt, to)? {
             let kind = Kind::Write { value, origin };
-            let (id, drift) = self.adrift(kind, number, thread, epoch);
+            let (id, drift) = self.adrift((kind, early), number, thread, epoch);
             self.touches[id].writes.push(region);
             self.loose.moves[id].done.extend(before);
+            self.loose.moves[id].done.extend(past.sources.iter().filter(|_| is_bulk));
             before = Some(drift);
             past.all.push(drift);
         }

@@ -75,7 +75,7 @@ fn each_actor(
         for cta in 0..entry.engine.bodies(view.launch.ctas) {
             let role = match entry.engine {
                 Engine::CopyEngine => Role::Engine(number),
-                Engine::Ctas | Engine::CopyWarps => Role::Cta(number, cta),
+                Engine::Ctas | Engine::CopyWarps | Engine::Tma => Role::Cta(number, cta),
             };
             show(role, &mut view.agent(agent, cta, 1).map(|event| (event.tile, event.action)));
         }

@@ -1,11 +1,11 @@
 //! What the ops of a Program cost on a machine.
 
 use super::instant::Time;
-use super::machine::Machine;
+use super::machine::{Gbps, Machine};
 use super::{Error, Peers};
 use flux_ir::Consumers;
 use flux_ir::eval::Region;
-use flux_ir::program::{BufferId, Program, Transposed, ValueId, ValueOp};
+use flux_ir::program::{BufferId, Engine, Program, Transposed, ValueId, ValueOp};
 use std::collections::BTreeMap;
 
 /// The costs of one Program on one machine.
@@ -20,6 +20,8 @@ pub(super) struct Cost<'a> {
     both_ways: f64,
     /// Whether tiles are products: what an epilogue reads hides behind them then.
     pub(super) multiplies: bool,
+    /// The rate of what is copied beside tiles.
+    beside_gbps: Gbps,
     /// What a further copy takes of a link that is loaded both ways, beyond its bytes.
     pub(super) both_ways_us: Option<f64>,
 }
@@ -49,7 +51,18 @@ impl<'a> Cost<'a> {
             Peers::Passive => (1.0, None),
         };
         let multiplies = program.accumulators() > 0;
-        Ok(Cost { machine, program, rates, narrow, both_ways, multiplies, both_ways_us })
+        let in_bulk = program.agents.values().any(|agent| agent.engine == Engine::Tma);
+        let beside_gbps = link.bulk_gbps.filter(|_| in_bulk).unwrap_or(link.put_gbps);
+        Ok(Cost {
+            machine,
+            program,
+            rates,
+            narrow,
+            both_ways,
+            multiplies,
+            beside_gbps,
+            both_ways_us,
+        })
     }
 
     /// The clock of an SM whose tensor cores have been busy for so long.
@@ -114,7 +127,16 @@ impl<'a> Cost<'a> {
 
     /// What the bytes of a put take on the link.
     pub(super) fn put(&self, bytes: u64) -> Time {
-        Time::from_us(bytes as f64 / (self.machine.link.put_gbps.get() * 1e3) * self.both_ways)
+        self.on_link(bytes, self.machine.link.put_gbps)
+    }
+
+    /// What the bytes take on the link that are copied beside tiles.
+    pub(super) fn copied_beside(&self, bytes: u64) -> Time {
+        self.on_link(bytes, self.beside_gbps)
+    }
+
+    fn on_link(&self, bytes: u64, rate: Gbps) -> Time {
+        Time::from_us(bytes as f64 / (rate.get() * 1e3) * self.both_ways)
     }
 
     /// The matrices of the launch that a value reads.

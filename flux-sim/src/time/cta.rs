@@ -89,17 +89,20 @@ impl<'p> Run<'_, 'p> {
         Step::Done
     }
 
-    /// A copy by copy warps: beside the tiles, so only what it sends or brings takes time.
+    /// A copy by copy warps, or in bulk: beside the tiles, so only what it sends or brings takes
+    /// time.
     fn copy_beside(&mut self, index: u32, event: &Event<'p>, from: &Region, to: &Region) {
         let own = self.actors[index as usize].rank;
         if to.is_empty() || self.parts == Parts::Compute {
             return;
         }
+        let takes = self.cost.copied_beside(self.cost.bytes(to));
         if to.rank != own {
-            self.put(index, event, to);
+            let between = (own, self.fold.class(to.rank));
+            self.transfer(index, event, to, (between, true), takes);
         } else if from.rank != own {
             let between = (self.fold.class(from.rank), own);
-            self.transfer(index, event, from, (between, false));
+            self.transfer(index, event, from, (between, false), takes);
         }
     }
 
@@ -289,7 +292,8 @@ impl<'p> Run<'_, 'p> {
     /// Stores to a peer: they leave behind the epilogue, and land later.
     fn put(&mut self, index: u32, event: &Event<'p>, to: &Region) {
         let own = self.actors[index as usize].rank;
-        self.transfer(index, event, to, ((own, self.fold.class(to.rank)), true));
+        let takes = self.cost.put(self.cost.bytes(to));
+        self.transfer(index, event, to, ((own, self.fold.class(to.rank)), true), takes);
     }
 
     /// Moves a region of a peer between the links of two classes of ranks.
@@ -299,6 +303,7 @@ impl<'p> Run<'_, 'p> {
         event: &Event<'p>,
         of: &Region,
         (between, pushed): ((u32, u32), bool),
+        takes: Time,
     ) {
         let bytes = self.cost.bytes(of);
         let transfer = Transfer {
@@ -308,7 +313,7 @@ impl<'p> Run<'_, 'p> {
             pushed,
             issued: self.lane(index),
             start: Time::ZERO,
-            takes: self.cost.put(bytes),
+            takes,
             bytes,
             peer: of.rank,
             tile: event.tile.clone(),

@@ -248,8 +248,8 @@ impl Pair<'_, '_> {
         for (agent, entry) in self.of.program.agents.iter() {
             let bodies: Vec<u32> = match entry.engine {
                 Engine::CopyEngine => vec![0],
-                Engine::Ctas | Engine::CopyWarps if all => (0..ctas).collect(),
-                Engine::Ctas | Engine::CopyWarps => vec![0, ctas - 1],
+                Engine::Ctas | Engine::CopyWarps | Engine::Tma if all => (0..ctas).collect(),
+                Engine::Ctas | Engine::CopyWarps | Engine::Tma => vec![0, ctas - 1],
             };
             for cta in bodies {
                 let at_once = entry.engine.is_in_kernel();

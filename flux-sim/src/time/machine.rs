@@ -97,6 +97,9 @@ pub struct Link {
     pub stream_wait_us: Micros,
     /// Stores of SMs into a peer's memory.
     pub put_gbps: Gbps,
+    /// Bulk copies of SMs into a peer's memory or out of it; as stores where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bulk_gbps: Option<Gbps>,
     /// From the last store to its completion.
     pub put_us: Micros,
     /// A signal that a CTA raises on a peer, until it can be seen.
@@ -467,7 +470,9 @@ impl Machine {
         let scale = |point: &WirePoint| WirePoint { us: point.us / factor, ..*point };
         let points: Vec<WirePoint> = self.link.copy_wire.0.iter().map(scale).collect();
         self.link.copy_wire = Curve::try_from(points)?;
-        self.link.put_gbps = Gbps::try_from(self.link.put_gbps.get() * factor)?;
+        let scale = |rate: Gbps| Gbps::try_from(rate.get() * factor);
+        self.link.put_gbps = scale(self.link.put_gbps)?;
+        self.link.bulk_gbps = self.link.bulk_gbps.map(scale).transpose()?;
         Ok(self)
     }
 

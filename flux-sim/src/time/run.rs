@@ -501,7 +501,7 @@ fn actors(program: &Program, ctas: u32, ranks: u32) -> Vec<Actor> {
             let number = agent.index() as u32;
             match entry.engine {
                 Engine::CopyEngine => actors.push(Actor { rank, role: Role::Engine(number) }),
-                Engine::Ctas | Engine::CopyWarps => {
+                Engine::Ctas | Engine::CopyWarps | Engine::Tma => {
                     actors.extend((0..ctas).map(|cta| Actor { rank, role: Role::Cta(number, cta) }))
                 }
             }

@@ -91,6 +91,7 @@ pub(crate) fn others() -> Vec<Subject> {
         ("gemm_a2a", host.clone()),
         ("a2a_gemm", host.clone()),
         ("a2a_gemm", host.clone().transport(Transport::Put)),
+        ("ag_gemm_gelu", host.clone().transport(Transport::Tma)),
         ("gemm_ag_tn", host.clone().chunk_rows(2)),
         ("ag_gemm_tn", host.clone()),
     ];
@@ -142,6 +143,7 @@ pub(crate) fn all() -> Vec<Subject> {
                 schedules.push(tailed);
             }
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Put));
+            schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Tma));
             schedules.push(sm_90a.chunk_rows(6));
         }
         all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));

@@ -315,6 +315,7 @@ impl<'p> Stage<'p> {
             Act::Write { value: Some(_), .. } => "the write, asynchronous",
             _ => match self.layout.actor(write.actor).engine {
                 Engine::CopyWarps => "the write, by copy warps",
+                Engine::Tma => "the write, by bulk copies",
                 Engine::CopyEngine | Engine::Ctas => "the write, by the copy engine",
             },
         };

@@ -100,6 +100,9 @@ impl<'p> Stage<'p> {
     pub(super) fn proxy(&self, read: &Access) -> Proxy {
         match self.step(read.actor, read.stamp).act {
             Act::Read { proxy, .. } => proxy,
+            Act::Write { .. } if self.layout.actor(read.actor).engine == Engine::Tma => {
+                Proxy::Async
+            }
             _ => Proxy::Generic,
         }
     }
@@ -135,7 +138,9 @@ impl<'p> Stage<'p> {
         let name = &self.program().agents[agent].name;
         match (cta, engine) {
             (None, _) => format!("{name} exit"),
-            (Some(cta), Engine::Ctas | Engine::CopyWarps) => format!("{name} cta {cta}"),
+            (Some(cta), Engine::Ctas | Engine::CopyWarps | Engine::Tma) => {
+                format!("{name} cta {cta}")
+            }
             (Some(_), Engine::CopyEngine) => name.clone(),
         }
     }
