@@ -1,10 +1,11 @@
-//! What the macro embeds of a kernel.
+//! What the macro embeds of a kernel, and a bundle brings.
 
 use crate::error::Error;
 use crate::source::rejected;
 use flux_ir::{Kernel, Schedule};
+use std::fmt;
 
-/// A kernel as compiled into the program: its Kernel IR, its schedules, and the PTX of each.
+/// A kernel as compiled into the program, or read from a [`Bundle`](crate::Bundle): its Kernel IR, its schedules, and the PTX of each.
 ///
 /// ```
 /// let definition = flux::kernels::gemm_rs::definition();
@@ -16,7 +17,6 @@ use flux_ir::{Kernel, Schedule};
 /// }
 /// # Ok::<(), flux::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Definition {
     /// The kernel's name.
     pub name: &'static str,
@@ -25,7 +25,7 @@ pub struct Definition {
     /// Kernel IR in text form, positions included.
     pub text: &'static str,
     /// The schedules given by `#[schedule(…)]`; never empty, the first is the default.
-    pub schedules: fn() -> Vec<Schedule>,
+    pub schedules: &'static (dyn Fn() -> Vec<Schedule> + Send + Sync),
     /// Machine code by schedule; empty where the feature `codegen` is off.
     pub images: &'static [Image],
 }
@@ -55,5 +55,18 @@ impl Definition {
     /// Only where macro and library are of different versions.
     pub fn kernel(&self) -> Result<Kernel, Error> {
         self.text.parse().map_err(rejected(self))
+    }
+}
+
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Definition { name, file, text, schedules, images } = self;
+        f.debug_struct("Definition")
+            .field("name", name)
+            .field("file", file)
+            .field("text", text)
+            .field("schedules", &schedules())
+            .field("images", images)
+            .finish()
     }
 }

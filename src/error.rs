@@ -246,6 +246,36 @@ pub enum Error {
         /// The kernel.
         kernel: String,
     },
+    /// A bundle that cannot be written or loaded.
+    #[error("bundle {bundle}: {problem}")]
+    Bundle {
+        /// Its path, or the kernel's name.
+        bundle: String,
+        /// What is wrong, and what to do about it.
+        problem: String,
+    },
+    /// A launch with too few arguments, or too many.
+    #[error("`{kernel}` has {expected} parameters, found {found} arguments")]
+    ArgumentCount {
+        /// The kernel.
+        kernel: String,
+        /// Its parameters.
+        expected: usize,
+        /// Arguments given.
+        found: usize,
+    },
+    /// An argument of another type than its parameter.
+    #[error("`{param}` of `{kernel}` is {expected}, found {found}")]
+    ArgumentType {
+        /// The kernel.
+        kernel: String,
+        /// The user's parameter.
+        param: String,
+        /// What it takes.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
     /// Something a kernel needs that the device's hardware does not allow.
     #[error("`{param}`: {problem}")]
     Unaligned {

@@ -82,12 +82,19 @@ struct Inner {
     passive: Option<Passive>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
     /// can be spinning.
-    dropped: Mutex<Vec<Arc<Memory>>>,
+    dropped: Mutex<Vec<Dropped>>,
     /// Everything prepared, for the same reason: a rank that is through with a kernel must not
     /// free what it rests on while its peers still wait for each other.
     instances: Mutex<Vec<Arc<GpuInstance>>>,
     /// Shared by those who enqueue work.
     enqueuing: RwLock<()>,
+}
+
+/// Memory of a dropped tensor, and the rank that used it, as the world numbers it.
+#[derive(Debug)]
+struct Dropped {
+    rank: u32,
+    memory: Arc<Memory>,
 }
 
 /// The peers of a world with one active rank.
@@ -305,9 +312,25 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Keeps the memory of a dropped tensor until it can be freed.
-    pub(crate) fn bury(&self, memory: Arc<Memory>) {
-        self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+    /// Keeps the memory of a dropped tensor of `rank`'s until it can be freed.
+    pub(crate) fn bury(&self, rank: u32, memory: Arc<Memory>) {
+        let rank = self.members.in_world(rank);
+        self.dropped().push(Dropped { rank, memory });
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, Vec<Dropped>> {
+        self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back what others lent `rank` for tensors that are gone, as its work has ended: a kernel
+    /// ends when its peers are through with what is its rank's. Nothing is freed here, so nothing waits.
+    fn give_back(&self, rank: u32) {
+        let rank = self.members.in_world(rank);
+        let is_due =
+            |dropped: &mut Dropped| dropped.rank == rank && dropped.memory.buffer().is_shared();
+        let due: Vec<_> = self.dropped().extract_if(.., is_due).collect();
+        // Whoever lent it may drop tensors in turn.
+        drop(due);
     }
 
     /// Frees the memory of dropped tensors and of dropped kernels, unless a rank may be spinning:
@@ -317,7 +340,8 @@ impl Gpu {
         let Ok(_quiet) = self.inner.enqueuing.try_write() else { return };
         if self.inner.lanes.iter().all(|lane| lane.is_idle().unwrap_or(false)) {
             self.instances().retain(|instance| Arc::strong_count(instance) > 1);
-            self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            let dropped = std::mem::take(&mut *self.dropped());
+            drop(dropped);
         }
     }
 
@@ -348,6 +372,7 @@ impl Gpu {
         lane.require_free("a wait for what was launched")?;
         let launched = lane.launched();
         self.await_rescued(rank)?;
+        self.give_back(rank);
         if let Some(failed) = self.failure(rank) {
             // It is told now, and again to whoever reads what was written meanwhile.
             lane.spoil(failed.clone());

@@ -71,7 +71,7 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         if let Backend::Gpu(gpu) = &self.rank.shared.backend {
-            gpu.bury_all(&mut self.captured);
+            gpu.bury_all(self.rank.index, &mut self.captured);
         }
     }
 }

@@ -14,7 +14,7 @@ use flux_ir::arena::Handle;
 use flux_ir::eval::Launch;
 use flux_ir::kernel::{ParamId, ParamType};
 use flux_ir::program::BufferId;
-use flux_ir::{Schedule, Shape};
+use flux_ir::{Kernel, Schedule, Shape};
 use flux_sim::{RankArgs, Workspace};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +66,17 @@ impl Loaded {
         let source = meeting.share("source", || Source::new(definition, schedule, host))?;
         let shared = Arc::clone(&rank.shared);
         Ok(Loaded { shared, meeting, source, instances: Mutex::default() })
+    }
+
+    /// The kernel.
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.source.kernel
+    }
+
+    /// Whether the arguments of all ranks fit together, even shards taken for granted.
+    pub(crate) fn fit(&self, ranks: &[Vec<Arg<'_>>]) -> Result<(), Error> {
+        let all = ranks.iter().map(|args| self.extents(args)).collect::<Result<Vec<_>, _>>()?;
+        problem::shape(&self.source.kernel, &self.source.usage, &all, &[]).map(drop)
     }
 
     /// Launches the kernel with arguments in the order of its parameters.

@@ -47,11 +47,14 @@
 // The generated code names this crate `flux`, here as everywhere.
 extern crate self as flux;
 
+mod any_kernel;
+mod bundle;
 mod definition;
 mod error;
 mod gpu;
 mod graph;
 mod group;
+mod interop;
 mod kernel;
 pub mod kernels;
 pub mod lang;
@@ -62,12 +65,16 @@ mod processes;
 mod recover;
 mod session;
 mod source;
+mod symmetric;
 mod tensor;
 mod world;
 
+pub use any_kernel::AnyKernel;
+pub use bundle::Bundle;
 pub use definition::{Definition, Image};
 pub use error::Error;
 pub use flux_ir::Element as ElementKind;
+pub use flux_ir::kernel::{Distribution, Param, ParamType};
 pub use flux_ir::{
     AllGather, AllReduce, Arrival, Balance, Cache, Consumers, Departure, Grid, Head, Kernel, Order,
     Program, Ranks, ReduceScatter, Schedule, Shape, Tail, Target, TileCoord, TileShape, Transport,
@@ -76,13 +83,17 @@ pub use flux_macros::{kernel, module, schedule};
 pub use gpu::{Outbox, Peers};
 pub use graph::Graph;
 pub use processes::{Processes, Processor};
-pub use tensor::{Element, Tensor};
+pub use symmetric::SymmetricTensor;
+pub use tensor::{Arg, Element, Tensor};
 pub use world::{Rank, World};
 
-/// Devices, their memory and streams, for callers who bring their own to [`Rank::adopt`] and
-/// [`Rank::use_stream`]; the meeting place of processes, for launchers.
+/// Devices, their memory and streams, for callers who bring their own to [`Rank::adopt`],
+/// [`Rank::from_dlpack`] and [`Rank::use_stream`]; the meeting place of processes, for launchers.
 pub mod runtime {
-    pub use flux_runtime::{Coordinator, Device, DeviceBuffer, Stream};
+    pub use flux_runtime::{
+        Coordinator, CudarcSlice, CurrentContext, Device, DeviceBuffer, DlForm, DlMatrix, DlPlace,
+        DlTensor, ElementKind, Error, Event, HostSlice, Stream, Timing,
+    };
 }
 
 /// What generated code uses. No promise is made about it.

@@ -3,9 +3,10 @@
 use crate::error::Error;
 use crate::gpu::{Gpu, LaunchId};
 use flux_ir::Element as ElementKind;
-use flux_runtime::DeviceBuffer;
+use flux_runtime::{DeviceBuffer, HostSlice};
 use flux_sim::{Input, Output};
 use half::{bf16, f16};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,8 +76,36 @@ pub struct Tensor<T> {
 /// Where a tensor lives.
 #[derive(Debug)]
 pub(crate) enum Storage<T> {
-    Host(Vec<T>),
+    Host(OnHost<T>),
     Device(OnDevice),
+}
+
+/// Memory of the host.
+#[derive(Debug)]
+pub(crate) enum OnHost<T> {
+    Own(Vec<T>),
+    /// The caller's.
+    Given(HostSlice<T>),
+}
+
+impl<T> Deref for OnHost<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            OnHost::Own(data) => data,
+            OnHost::Given(data) => data,
+        }
+    }
+}
+
+impl<T> DerefMut for OnHost<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            OnHost::Own(data) => data,
+            OnHost::Given(data) => data,
+        }
+    }
 }
 
 /// Memory of a device, and the rank whose work uses it.
@@ -96,6 +125,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(crate) fn buffer(&self) -> &DeviceBuffer {
+        &self.buffer
+    }
+
     /// Notes which launch writes it.
     pub(crate) fn mark(&self, launch: LaunchId) {
         self.written.store(launch.0, Ordering::Relaxed);
@@ -106,6 +139,11 @@ impl OnDevice {
     pub(crate) fn new(buffer: DeviceBuffer, gpu: &Gpu, rank: u32) -> Self {
         let memory = Arc::new(Memory { buffer, written: AtomicU64::new(0) });
         OnDevice { memory, gpu: gpu.clone(), rank }
+    }
+
+    /// The same memory once more.
+    pub(crate) fn again(&self) -> OnDevice {
+        OnDevice { memory: Arc::clone(&self.memory), gpu: self.gpu.clone(), rank: self.rank }
     }
 
     pub(crate) fn memory(&self) -> &Arc<Memory> {
@@ -132,7 +170,10 @@ impl OnDevice {
 
 impl Drop for OnDevice {
     fn drop(&mut self) {
-        self.gpu.bury(Arc::clone(&self.memory));
+        // Nothing is freed of what the caller lent.
+        if !self.buffer().is_lent() {
+            self.gpu.bury(self.rank, Arc::clone(&self.memory));
+        }
     }
 }
 
@@ -166,7 +207,7 @@ impl<T: Element> Tensor<T> {
     /// this tensor, as its results would be wrong; a failed copy.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         match &self.storage {
-            Storage::Host(data) => Ok(data.clone()),
+            Storage::Host(data) => Ok(data.to_vec()),
             Storage::Device(device) => {
                 let mut data = vec![T::default(); self.rows * self.cols];
                 device.results()?.copy_to(0, &mut data)?;
@@ -195,9 +236,9 @@ impl<T: Element> Tensor<T> {
     }
 }
 
-/// An argument of a launch, as the generated `launch` passes it.
+/// An argument of a launch, of a parameter that is known when the program runs
+/// ([`AnyKernel`](crate::AnyKernel)).
 #[derive(Debug)]
-#[doc(hidden)]
 pub enum Arg<'a> {
     /// A tensor.
     Tensor(TensorArg<'a>),
@@ -248,6 +289,15 @@ impl<'a> Arg<'a> {
     /// A number.
     pub fn scalar(value: f32) -> Self {
         Arg::Scalar(value)
+    }
+}
+
+/// The element type as the runtime knows it.
+pub(crate) fn kind(element: ElementKind) -> flux_runtime::ElementKind {
+    match element {
+        ElementKind::Bf16 => flux_runtime::ElementKind::Bf16,
+        ElementKind::F16 => flux_runtime::ElementKind::F16,
+        ElementKind::F32 => flux_runtime::ElementKind::F32,
     }
 }
 

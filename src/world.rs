@@ -6,8 +6,8 @@ use crate::gpu::{Gpu, Outbox, Peers};
 use crate::meeting::Meeting;
 use crate::processes::Processes;
 use crate::session::{Members, Session};
-use crate::tensor::{Element, OnDevice, Storage, Tensor};
-use flux_runtime::{Device, DeviceBuffer, Joined, Rendezvous, Stream};
+use crate::tensor::{Element, OnDevice, OnHost, Storage, Tensor};
+use flux_runtime::{Device, Joined, Rendezvous, Stream};
 use flux_sim::time::Recording;
 use std::any::Any;
 use std::fmt;
@@ -260,10 +260,21 @@ impl World {
             });
             ended.collect()
         });
+        self.end();
+        all_or_first(ended)
+    }
+
+    /// Ends ranks that [`World::ranks`] made, as [`World::run`] does with its own: whoever still waits
+    /// for one of them is told. Where ranks are processes, rank 0's then waits for the others.
+    pub fn leave(&self, ranks: Vec<Rank>) {
+        ranks.into_iter().map(Leaving).for_each(drop);
+        self.end();
+    }
+
+    fn end(&self) {
         if let Some(joined) = &self.shared.joined {
             joined.wait_idle(self.shared.limit);
         }
-        all_or_first(ended)
     }
 }
 
@@ -412,7 +423,7 @@ impl Rank {
                 let reserved = data.try_reserve_exact(elements);
                 reserved.map_err(|_| out_of_memory::<T>(rows, cols))?;
                 data.resize(elements, T::default());
-                Storage::Host(data)
+                Storage::Host(OnHost::Own(data))
             }
             Backend::Gpu(gpu) => {
                 let buffer = gpu.zeros::<T>(self.index, elements)?;
@@ -436,44 +447,13 @@ impl Rank {
             return Err(Error::DataLength { rows, cols, found: data.len() });
         }
         let storage = match &self.shared.backend {
-            Backend::Host { .. } => Storage::Host(data.to_vec()),
+            Backend::Host { .. } => Storage::Host(OnHost::Own(data.to_vec())),
             Backend::Gpu(gpu) => {
                 let buffer = gpu.upload(self.index, data)?;
                 Storage::Device(OnDevice::new(buffer, gpu, self.index))
             }
         };
         Ok(Tensor::new(rows, cols, storage))
-    }
-
-    /// A tensor in memory of the caller's: `buffer` holds at least `rows · cols` elements, row by
-    /// row without gaps. Work that writes it has to be ordered before this rank's stream.
-    ///
-    /// A kernel writes to any address. What it multiplies has to begin at a multiple of 16 bytes,
-    /// as the tensor memory accelerator loads it; else the launch is refused.
-    ///
-    /// # Errors
-    /// [`Error::DataLength`] where the buffer is too small; [`Error::Unsupported`] on the host, and
-    /// for memory of another device.
-    pub fn adopt<T: Element>(
-        &self,
-        rows: usize,
-        cols: usize,
-        buffer: DeviceBuffer,
-    ) -> Result<Tensor<T>, Error> {
-        let Backend::Gpu(gpu) = &self.shared.backend else {
-            let problem = "device memory was given to a rank of the host".into();
-            return Err(Error::Unsupported { kernel: "adopt".into(), problem });
-        };
-        let (own, theirs) = (gpu.device(self.index).ordinal(), buffer.device().ordinal());
-        if own != theirs {
-            let problem = format!("expected memory of device {own}, found some of device {theirs}");
-            return Err(Error::Unsupported { kernel: "adopt".into(), problem });
-        }
-        let found = buffer.bytes() as usize / size_of::<T>();
-        if rows.checked_mul(cols).is_none_or(|elements| found < elements) {
-            return Err(Error::DataLength { rows, cols, found });
-        }
-        Ok(Tensor::new(rows, cols, Storage::Device(OnDevice::new(buffer, gpu, self.index))))
     }
 
     /// The stream this rank's launches are ordered on; `None` on the host, where a launch returns

@@ -2,6 +2,7 @@
 //! measures them.
 
 mod bench;
+mod build;
 mod check;
 mod explain;
 mod instrumented;
@@ -39,6 +40,8 @@ Examples:
   flux check src/                                      every kernel below a folder
   flux check --explain gemm_rs --m 4096 --world 8      why one launch is right, or what is wrong
   flux check --explain ag_gemm --svg ag_gemm.svg       a small launch as a picture
+  flux build --bundle src/mlp.rs:gemm_rs -o mlp.flux-bundle
+                                                       a kernel as a file, to load without a compiler
   flux sim ag_gemm --m 8192 --n 49152 --k 12288 --world 8 --machine h200-nvlink
                                                        what a launch takes, and what it waits for
   flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt
@@ -51,6 +54,8 @@ enum Verb {
     Show(Show),
     /// Checks kernels: every schedule is lowered and has to pass the checker.
     Check(Check),
+    /// Compiles kernels to bundles, which programs in Rust, C or Python load without a compiler.
+    Build(Build),
     /// Predicts what a launch takes on a machine, without a GPU.
     Sim(Sim),
     /// Draws when the tiles of a launch waited, computed and stored, from a recording.
@@ -145,6 +150,18 @@ struct Check {
     schedule: usize,
     #[command(flatten)]
     launch: LaunchOptions,
+}
+
+/// Compiles kernels to bundles.
+#[derive(Debug, Args)]
+struct Build {
+    /// `FILE.rs:NAME`, `NAME` of a kernel of the library, or, where the output is a folder, a file or a
+    /// folder with several: all of its schedules are lowered, checked and compiled.
+    #[arg(long, value_name = "KERNEL")]
+    bundle: String,
+    /// The file that is written, or a folder, for files named NAME.flux-bundle.
+    #[arg(short, long, value_name = "PATH")]
+    output: String,
 }
 
 /// Predicts what a launch takes on a machine.
@@ -249,6 +266,7 @@ fn main() -> ExitCode {
             explain::run(&options, asked)
         }
         Verb::Check(options) => check::run(&options),
+        Verb::Build(options) => build::run(&options).map(|text| (text, ExitCode::SUCCESS)),
         Verb::Trace(options) => trace::run(&options).map(|text| (text, ExitCode::SUCCESS)),
         Verb::Sim(options) => {
             let ctas = given(&matches, &["ctas"]);

@@ -461,3 +461,62 @@ fn a_recording_is_read_back_and_drawn() {
         assert!(said(&output).contains(expected), "{}", said(&output));
     }
 }
+
+/// A folder of its own for a test.
+fn folder(name: &str) -> std::path::PathBuf {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a writable folder");
+    folder
+}
+
+#[test]
+fn a_bundle_is_what_the_macro_embeds_by_whatever_way_its_kernel_is_named() {
+    let folder = folder("bundles");
+    let embedded = flux::Bundle::encode(flux::kernels::gemm_rs::definition()).expect("a kernel");
+    for (name, file) in [("gemm_rs", "library"), ("src/kernels.rs:gemm_rs", "file")] {
+        let path = folder.join(file);
+        let output = flux(&["build", "--bundle", name, "-o", &path.display().to_string()]);
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(said(&output).contains("gemm_rs"), "{}", said(&output));
+        assert!(std::fs::read(&path).expect("the bundle") == embedded, "{name} differs");
+        let bundle = flux::Bundle::open(&path).expect("what was just written");
+        assert_eq!(bundle.definition().name, "gemm_rs");
+    }
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 2, "no draft is left");
+}
+
+#[test]
+fn every_kernel_of_a_file_goes_to_a_folder() {
+    let folder = folder("bundles-of-a-file");
+    let path = folder.display().to_string();
+    let output = flux(&["build", "--bundle", "examples/tp_mlp.rs", "-o", &path]);
+    assert!(output.status.success(), "{}", said(&output));
+    for name in ["ag_gemm_gelu", "gemm_rs_residual"] {
+        let bundle = flux::Bundle::open(folder.join(format!("{name}.flux-bundle")));
+        assert_eq!(bundle.expect("a bundle").definition().file, "examples/tp_mlp.rs");
+    }
+    let one = folder.join("one").display().to_string();
+    let output = flux(&["build", "--bundle", "examples/tp_mlp.rs", "-o", &one]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("holds several kernels: name one of"), "{}", said(&output));
+}
+
+#[test]
+fn what_cannot_be_in_a_bundle_is_refused_and_nothing_is_written() {
+    let path = folder("no-bundle").join("it");
+    let own_order = "flux-cli/tests/kernels/own_order.rs:reversed";
+    for (name, told) in [
+        (own_order, "its order `backwards` is a function of the program"),
+        ("flux-cli/tests/kernels/rejected.rs", "rejected.rs:"),
+        ("no_such_kernel", "no kernel `no_such_kernel` in the library"),
+    ] {
+        let output = flux(&["build", "--bundle", name, "-o", &path.display().to_string()]);
+        assert!(!output.status.success());
+        assert!(said(&output).contains(told), "{}", said(&output));
+        assert!(!path.exists());
+    }
+    let output = flux(&["build", "--bundle", "gemm_rs", "-o", "/proc/no/such/file"]);
+    assert!(!output.status.success());
+    assert!(said(&output).contains("cannot write /proc/no"), "{}", said(&output));
+}

@@ -51,6 +51,8 @@
 //! range    = expr ".." expr
 //! expr     = the usual precedence of + - * / %, left to right; "min" "(" expr "," expr ")",
 //!            "max" likewise, "ceil" "(" expr "/" expr ")"; %name; M N K world rank epoch cta ctas
+//!
+//! schedule = target {"," choice "=" (int | name | order | "(" int {"," int} ")")}
 //! ```
 //!
 //! Variables are numbered by first appearance; `vars` is written only where a Program's own
@@ -60,6 +62,7 @@ mod cursor;
 mod kernel;
 mod lex;
 mod program;
+mod schedule;
 mod write;
 
 pub(crate) use program::show_expr;

@@ -206,7 +206,7 @@ fn companion(model: &Model) -> TokenStream {
                     name: #name_text,
                     file: ::core::file!(),
                     text: #text,
-                    schedules: || ::std::vec![#(#schedules),*],
+                    schedules: &|| ::std::vec![#(#schedules),*],
                     images: &[#(#images),*],
                 };
                 &DEFINITION

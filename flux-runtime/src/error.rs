@@ -51,6 +51,9 @@ pub enum Error {
         /// The driver's own explanation.
         text: String,
     },
+    /// The driver does not say which context is current.
+    #[error("the CUDA driver does not say which context is current on this thread")]
+    NoContext,
     /// Code for one architecture on a device of another.
     #[error("code for {need} needs compute capability {}, {device} has {found}", need.requirement())]
     WrongArchitecture {
@@ -102,6 +105,20 @@ pub enum Error {
     ForeignAddress {
         /// The address.
         address: u64,
+    },
+    /// An address at which no numbers of the host lie.
+    #[error("expected host memory at a multiple of {align} bytes, found address {address:#x}")]
+    HostAddress {
+        /// The address.
+        address: u64,
+        /// What it has to be a multiple of.
+        align: usize,
+    },
+    /// A tensor of another library that is no matrix of numbers that kernels take.
+    #[error("DLPack: {problem}")]
+    DlPack {
+        /// What was expected and found.
+        problem: String,
     },
     /// Access beyond the end of some memory.
     #[error("bytes {offset}..{} are outside of {what}, which has {bytes} bytes", offset + length)]

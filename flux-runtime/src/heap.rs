@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::host::HostBuffer;
-use crate::memory::{DeviceBuffer, Span, within};
+use crate::memory::{DeviceBuffer, Owner, Span, within};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -272,6 +272,21 @@ impl Heaps {
             }
         }
         Ok(())
+    }
+
+    /// The first `bytes` bytes of a rank's device heap, which live as long as the buffer does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchRank`], [`Error::OutOfBounds`].
+    pub fn buffer(self: &Arc<Self>, rank: u32, bytes: u64) -> Result<DeviceBuffer, Error> {
+        let address = self.span(rank, 0, bytes)?.address();
+        let device = match &self.device[rank as usize] {
+            Heap::Device(buffer) | Heap::Far(buffer) => buffer.device(),
+            Heap::Host(buffer) => buffer.device(),
+        };
+        let owner = Owner::Heaps(Arc::clone(self));
+        Ok(DeviceBuffer::owned_by(Arc::clone(device), address, bytes, owner))
     }
 
     /// `length` bytes of a rank's device heap.

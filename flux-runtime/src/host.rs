@@ -76,6 +76,11 @@ impl HostBuffer {
         Ok(HostBuffer { device: device.clone(), host, words, address, segment: Some(segment) })
     }
 
+    /// The device that it is mapped for.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// Its first byte, as the device sees it.
     pub fn address(&self) -> u64 {
         self.address

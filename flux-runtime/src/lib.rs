@@ -7,10 +7,12 @@
 //! | question | here |
 //! |---|---|
 //! | is there a driver, and is it new enough | [`probe`] |
+//! | what a caller's thread is set to | [`CurrentContext`] |
 //! | a GPU and its numbers | [`Device`], [`DeviceProperties`], [`Architecture`] |
 //! | order of work | [`Stream`], [`Event`] |
 //! | work recorded once and replayed | [`Graph`], [`Stream::begin_capture`] |
-//! | memory on the GPU, on the host, of the caller | [`DeviceBuffer`], [`HostBuffer`], [`Span`] |
+//! | memory on the GPU, on the host, of the caller | [`DeviceBuffer`], [`HostBuffer`], [`HostSlice`], [`Span`] |
+//! | tensors of other libraries | [`DlTensor`], [`DeviceBuffer::from_cudarc`], [`DeviceBuffer::as_cudarc`] |
 //! | moving bytes and words behind other work | [`Stream::copy_2d`], [`Stream::write_u32`], [`Stream::wait_u32`] |
 //! | the same memory on each rank | [`Heaps`], [`Layout`] |
 //! | PTX, functions, launching | [`Module`], [`Function`], [`Launch`], [`TensorMap`] |
@@ -45,7 +47,9 @@ pub mod numbers;
 
 mod budget;
 mod copy;
+mod current;
 mod device;
+mod dlpack;
 mod driver;
 mod environment;
 mod error;
@@ -54,6 +58,7 @@ mod graph;
 mod handover;
 mod heap;
 mod host;
+mod host_slice;
 mod job;
 mod join;
 mod launch;
@@ -68,17 +73,20 @@ mod tensor_map;
 
 pub use budget::SmBudget;
 pub use copy::Rows;
+pub use current::CurrentContext;
 pub use device::{Architecture, Capability, Device, DeviceProperties, Uuid};
+pub use dlpack::{DlForm, DlMatrix, DlPlace, DlTensor};
 pub use driver::{DriverInfo, DriverVersion, OLDEST_DRIVER, probe};
 pub use error::Error;
 pub use event::{Event, Timing};
 pub use graph::Graph;
 pub use heap::{HEAP_ALIGNMENT, HeapMemory, HeapPart, Heaps, Layout};
 pub use host::HostBuffer;
+pub use host_slice::HostSlice;
 pub use job::{Job, Meet};
 pub use join::{JOIN_LIMIT, Joined, Peer};
 pub use launch::{Launch, PARAMETER_BYTES, Residency};
-pub use memory::{DeviceBuffer, Span};
+pub use memory::{CudarcSlice, DeviceBuffer, Span};
 pub use module::{Function, Module};
 pub use rendezvous::Rendezvous;
 pub use rendezvous::coordinator::Coordinator;

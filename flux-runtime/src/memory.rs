@@ -2,13 +2,16 @@
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::heap::Heaps;
 use crate::mapping::Mapping;
 use bytemuck::{AnyBitPattern, NoUninit};
-use cudarc::driver::{CudaSlice, DevicePtr, sys};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, sys};
 use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// A piece of memory that the device can reach: an address and a number of bytes, borrowed from
@@ -102,7 +105,10 @@ pub(crate) enum Owner {
     Caller,
     /// Memory that processes share.
     Mapped(#[expect(dead_code, reason = "held so that the memory stays mapped")] Mapping),
-    Cudarc(
+    /// A part of heaps, freed with the last of these.
+    Heaps(#[expect(dead_code, reason = "held so that the memory lives")] Arc<Heaps>),
+    /// Something else that is dropped with the buffer.
+    Shared(
         #[expect(dead_code, reason = "held so that the memory lives")] Arc<dyn Any + Send + Sync>,
     ),
 }
@@ -113,7 +119,8 @@ impl fmt::Debug for Owner {
             Owner::Ours => "ours",
             Owner::Caller => "caller",
             Owner::Mapped(_) => "mapped",
-            Owner::Cudarc(_) => "cudarc",
+            Owner::Heaps(_) => "heaps",
+            Owner::Shared(_) => "shared",
         })
     }
 }
@@ -187,7 +194,7 @@ impl DeviceBuffer {
             (span.address(), span.bytes())
         };
         let device = device.clone();
-        Ok(DeviceBuffer { device, address, bytes, owner: Owner::Cudarc(slice) })
+        Ok(DeviceBuffer { device, address, bytes, owner: Owner::Shared(slice) })
     }
 
     pub(crate) fn owned_by(
@@ -212,6 +219,44 @@ impl DeviceBuffer {
     /// The device it is on, or that it is mapped for.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Whether it is the caller's, who frees it and says when.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.owner, Owner::Caller)
+    }
+
+    /// Whether dropping it lets go what it shares with somebody else, and frees nothing here.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.owner, Owner::Shared(_))
+    }
+
+    /// All of it, as a slice of cudarc's on one of its streams, which has to be a stream of this device.
+    /// Nothing is copied, and the slice frees nothing.
+    ///
+    /// cudarc orders what it does on that stream, and knows nothing of work that was enqueued with this
+    /// buffer: let [`crate::Stream::from_cudarc`] with that stream do it, or order the streams by events.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherDevice`]; [`Error::OutOfRange`] where the memory does not begin at a multiple of
+    /// the alignment of `T`.
+    pub fn as_cudarc<T: AnyBitPattern>(
+        &self,
+        stream: &Arc<CudaStream>,
+    ) -> Result<CudarcSlice<'_, T>, Error> {
+        require_home(&self.device, stream.context().ordinal() as u32)?;
+        let align = align_of::<T>() as u64;
+        let found = self.address % align;
+        if found != 0 {
+            let what = "the rest of an address over its alignment";
+            return Err(Error::OutOfRange { what, low: 0, high: 0, found });
+        }
+        let len = self.bytes as usize / size_of::<T>().max(1);
+        // SAFETY: the buffer has so many bytes, any of which are a value of `T`, and outlives the slice,
+        // which is leaked in the end.
+        let slice = unsafe { stream.upgrade_device_ptr::<T>(self.address, len) };
+        Ok(CudarcSlice { slice: ManuallyDrop::new(slice), memory: PhantomData })
     }
 
     /// All of it.
@@ -290,6 +335,36 @@ impl Drop for DeviceBuffer {
             // SAFETY: the memory was allocated by `alloc` and is freed once.
             let _ = unsafe { sys::cuMemFree_v2(self.address) };
         }
+    }
+}
+
+/// Memory of a [`DeviceBuffer`] as cudarc sees it.
+#[derive(Debug)]
+pub struct CudarcSlice<'a, T> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    memory: PhantomData<&'a DeviceBuffer>,
+}
+
+impl<T> Deref for CudarcSlice<'_, T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        &self.slice
+    }
+}
+
+impl<T> DerefMut for CudarcSlice<'_, T> {
+    fn deref_mut(&mut self) -> &mut CudaSlice<T> {
+        &mut self.slice
+    }
+}
+
+impl<T> Drop for CudarcSlice<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: it is taken once, here.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        // The memory is not its own.
+        let _ = slice.leak();
     }
 }
 

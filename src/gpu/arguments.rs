@@ -5,13 +5,13 @@ use super::record::Record;
 use super::workspace::SymmetricBuffer;
 use crate::error::Error;
 use crate::source::{Member, Source};
-use crate::tensor::{Arg, Data};
+use crate::tensor::{Arg, Data, kind};
 use flux_ir::Element;
 use flux_ir::abi::{MapParam, Word};
 use flux_ir::arena::Handle;
 use flux_ir::kernel::ParamType;
 use flux_ir::program::{BufferId, BufferKind, Program, Sym};
-use flux_runtime::{Device, DeviceBuffer, ElementKind, Rows, Span, Stream, Tensor2d, TensorMap};
+use flux_runtime::{Device, DeviceBuffer, Rows, Span, Stream, Tensor2d, TensorMap};
 use std::time::Duration;
 
 /// A tensor of this launch, as the device sees it.
@@ -220,12 +220,4 @@ fn scalars(args: &[Arg<'_>]) -> Vec<f32> {
             Arg::Tensor(_) => None,
         })
         .collect()
-}
-
-fn kind(element: Element) -> ElementKind {
-    match element {
-        Element::Bf16 => ElementKind::Bf16,
-        Element::F16 => ElementKind::F16,
-        Element::F32 => ElementKind::F32,
-    }
 }

@@ -142,10 +142,10 @@ impl Gpu {
     }
 
     /// Keeps what a graph rests on until no launch can use it any more.
-    pub(crate) fn bury_all(&self, captured: &mut Captured) {
+    pub(crate) fn bury_all(&self, rank: u32, captured: &mut Captured) {
         captured.graph = None;
         let Used { read, written, .. } = std::mem::take(&mut captured.used);
-        read.into_iter().chain(written).for_each(|memory| self.bury(memory));
+        read.into_iter().chain(written).for_each(|memory| self.bury(rank, memory));
     }
 }
 

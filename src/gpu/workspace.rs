@@ -148,17 +148,30 @@ impl Gpu {
         }
         let abandoned = host.place(8)?;
         let (device, host) = (device.bytes(), host.bytes());
-        if let Some(others) = &self.inner.others {
+        if self.inner.others.is_some() {
             let offsets = buffers.iter().map(|buffer| buffer.map_or(0, |buffer| buffer.offset));
             let layout = offsets.chain(signals.iter().copied()).chain([device, host]);
             meeting.same(
                 &format!("where the workspace of `{}` has what", source.definition.name),
                 layout.flat_map(u64::to_le_bytes).collect(),
             )?;
+        }
+        let heaps = self.heaps(meeting, launch.world, (device, host))?;
+        Ok(GpuWorkspace { heaps, buffers, signals, abandoned })
+    }
+
+    /// Heaps of so many bytes, of the device and of the host, for each rank. Where ranks are processes,
+    /// all of them meet.
+    fn heaps(
+        &self,
+        meeting: &Meeting,
+        world: u32,
+        (device, host): (u64, u64),
+    ) -> Result<Heaps, Error> {
+        if let Some(others) = &self.inner.others {
             let near = others.near(&self.members);
             let on = (self.device(meeting.rank()), &near[..]);
-            let heaps = meeting.heaps(&others.joined, &self.members, on, (device, host))?;
-            return Ok(GpuWorkspace { heaps, buffers, signals, abandoned });
+            return meeting.heaps(&others.joined, &self.members, on, (device, host));
         }
         let peers = match self.passive() {
             Some(Passive { peers: Peers::Host, .. }) => HeapMemory::Host,
@@ -172,8 +185,23 @@ impl Gpu {
             0 => (Arc::clone(self.device(0)), HeapMemory::Device),
             _ => (Arc::clone(self.device(rank.min(last))), peers),
         };
-        let ranks: Vec<_> = (0..launch.world).map(heap).collect();
-        let heaps = Heaps::of(&ranks, device, host)?;
-        Ok(GpuWorkspace { heaps, buffers, signals, abandoned })
+        let ranks: Vec<_> = (0..world).map(heap).collect();
+        Ok(Heaps::of(&ranks, device, host)?)
+    }
+
+    /// Memory of so many bytes on every rank, which all of them make together. Nobody may spin
+    /// meanwhile, as allocating can wait for the device.
+    pub(crate) fn symmetric(
+        &self,
+        meeting: &Meeting,
+        world: u32,
+        bytes: u64,
+    ) -> Result<Arc<Heaps>, Error> {
+        self.synchronize(meeting.rank())?;
+        meeting.barrier("at rest")?;
+        meeting.share("heaps", || {
+            self.collect();
+            self.heaps(meeting, world, (bytes, 0))
+        })
     }
 }

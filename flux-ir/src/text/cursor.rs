@@ -4,6 +4,7 @@ use super::lex::{Token, tokens};
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::element::Element;
 use crate::kernel::{Binary, Unary};
+use crate::order::{Arrival, CustomOrder, Departure, Order};
 use crate::span::Span;
 
 /// What a parse function returns: the first syntax error ends the parse.
@@ -214,6 +215,48 @@ impl Cursor {
         let span = *span;
         self.next += 1;
         span
+    }
+
+    /// Numbers in parentheses.
+    pub(super) fn numbers<const N: usize>(&mut self) -> Parsed<[u32; N]> {
+        let mut numbers = [0; N];
+        self.punct("(")?;
+        for (index, number) in numbers.iter_mut().enumerate() {
+            if index > 0 {
+                self.punct(",")?;
+            }
+            *number = self.u32()?;
+        }
+        self.punct(")")?;
+        Ok(numbers)
+    }
+
+    /// A tile order, with its numbers.
+    pub(super) fn order(&mut self) -> Parsed<Order> {
+        let position = self.position();
+        let word = self.plain_name("a tile order")?;
+        match word.as_str() {
+            "grouped" => return Ok(Order::Grouped(self.numbers::<1>()?[0])),
+            "arrival" => {
+                let [chunk, tail, pace] = self.numbers()?;
+                return Ok(Order::Arrival(Arrival { chunk, tail, pace }));
+            }
+            "departure" => {
+                let [rows, shards] = self.numbers()?;
+                return Ok(Order::Departure(Departure { rows, shards }));
+            }
+            _ => {}
+        }
+        if word == "custom" {
+            self.punct("(")?;
+            let name = self.plain_name("the order's name")?;
+            self.punct(")")?;
+            return Ok(Order::Custom(CustomOrder { name, function: None }));
+        }
+        match Order::built_in(&word) {
+            Some(order) => Ok(order),
+            None => Cursor::error_at(position, format!("there is no tile order `{word}`")),
+        }
     }
 
     /// A list in which `parse` reads one entry.

@@ -4,7 +4,6 @@ use super::super::cursor::{Cursor, DEPTH, Parsed, binary, unary};
 use super::super::lex::Token;
 use crate::arena::Handle;
 use crate::diagnostic::Diagnostics;
-use crate::order::{Arrival, CustomOrder, Departure, Order};
 use crate::program::{
     Agent, BinOp, Buffer, BufferId, BufferKind, Engine, Expr, Home, Program, Range, SignalArray,
     Sym, Table, ValueEntry, ValueId, ValueOp, Var, VarId,
@@ -182,7 +181,7 @@ impl Reader {
         let len = self.expr()?;
         self.cursor.punct("]")?;
         self.cursor.word("order")?;
-        let order = self.order()?;
+        let order = self.cursor.order()?;
         let tiled = match self.cursor.take_word("of") {
             true => self.range()?,
             false => Range::new(0i64, Sym::M),
@@ -205,47 +204,6 @@ impl Reader {
         let fields = [first, second];
         self.program.tables.push(Table { name, len, order, tiled, by_shard, m, n, fields });
         Ok(())
-    }
-
-    /// Numbers in parentheses.
-    fn numbers<const N: usize>(&mut self) -> Parsed<[u32; N]> {
-        let mut numbers = [0; N];
-        self.cursor.punct("(")?;
-        for (index, number) in numbers.iter_mut().enumerate() {
-            if index > 0 {
-                self.cursor.punct(",")?;
-            }
-            *number = self.cursor.u32()?;
-        }
-        self.cursor.punct(")")?;
-        Ok(numbers)
-    }
-
-    fn order(&mut self) -> Parsed<Order> {
-        let position = self.cursor.position();
-        let word = self.cursor.plain_name("a tile order")?;
-        match word.as_str() {
-            "grouped" => return Ok(Order::Grouped(self.numbers::<1>()?[0])),
-            "arrival" => {
-                let [chunk, tail, pace] = self.numbers()?;
-                return Ok(Order::Arrival(Arrival { chunk, tail, pace }));
-            }
-            "departure" => {
-                let [rows, shards] = self.numbers()?;
-                return Ok(Order::Departure(Departure { rows, shards }));
-            }
-            _ => {}
-        }
-        if word == "custom" {
-            self.cursor.punct("(")?;
-            let name = self.cursor.plain_name("the order's name")?;
-            self.cursor.punct(")")?;
-            return Ok(Order::Custom(CustomOrder { name, function: None }));
-        }
-        match Order::built_in(&word) {
-            Some(order) => Ok(order),
-            None => Cursor::error_at(position, format!("there is no tile order `{word}`")),
-        }
     }
 
     fn value_decl(&mut self) -> Parsed<()> {
