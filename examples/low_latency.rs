@@ -93,22 +93,23 @@ pub fn count_wrong(
     };
     let mut wrong = 0;
     for launch in 0..launches {
-        let seed = |rank: u32| 100 * launch + rank as usize;
-        let left = |of: u32| move |at: usize| number(seed(of), at / k, at % k);
-        let right = |of: u32| move |at: usize| number(seed(of), at / k + 1000, at % k);
-        let a: Vec<bf16> = (0..m * k).map(left(rank.index())).collect();
-        let b: Vec<bf16> = (0..n * k).map(right(rank.index())).collect();
+        let seed = |of: usize| 100 * launch + of;
+        let numbers = |of: usize, rows: usize, first: usize| -> Vec<bf16> {
+            (0..rows * k).map(|at| number(seed(of), at / k + first, at % k)).collect()
+        };
+        let ranks = 0..rank.world_size() as usize;
+        let all: Vec<_> = ranks.map(|of| (numbers(of, m, 0), numbers(of, n, 1000))).collect();
         let bias: Vec<f32> = (0..n).map(|col| number(launch, 7, col).to_f32()).collect();
-        let (a, b) = (rank.tensor(m, k, &a)?, rank.tensor(n, k, &b)?);
+        let (a, b) = &all[rank.index() as usize];
+        let (a, b) = (rank.tensor(m, k, a)?, rank.tensor(n, k, b)?);
         let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
         kernel.launch(&a, &b, &rank.tensor(1, n, &bias)?, &mut c)?;
-        let dot = |of: u32, row: usize, col: usize| -> f32 {
-            let (a, b) = (left(of), right(of));
-            (0..k).map(|at| a(row * k + at).to_f32() * b(col * k + at).to_f32()).sum()
+        let dot = |(a, b): &(Vec<bf16>, Vec<bf16>), row: usize, col: usize| -> f32 {
+            let (a, b) = (&a[row * k..][..k], &b[col * k..][..k]);
+            a.iter().zip(b).map(|(a, b)| a.to_f32() * b.to_f32()).sum()
         };
         let expected = |row: usize, col: usize| {
-            let ranks = 0..rank.world_size();
-            bf16::from_f32(ranks.map(|of| dot(of, row, col)).sum::<f32>() + bias[col])
+            bf16::from_f32(all.iter().map(|of| dot(of, row, col)).sum::<f32>() + bias[col])
         };
         let found = c.to_vec()?;
         wrong += (0..m * n).filter(|&at| found[at] != expected(at / n, at % n)).count();

@@ -71,15 +71,15 @@ impl AnyKernel {
         self.kernel.launch_with_rows(rows, args)
     }
 
-    /// Whether the arguments of all ranks, in their order, make one launch: for whoever launches all of
-    /// them. One that has other extents than its peers would be waited for until the limit, where these
+    /// Whether the arguments of all ranks, in their order, make one launch, over ranks that own so many
+    /// `rows` each where it says so: for whoever launches all of them. One that has other extents than its peers would be waited for until the limit, where these
     /// know their shape already.
     ///
     /// # Errors
     /// As of [`AnyKernel::accepts`]; shapes that do not fit together.
-    pub fn accepts_all(&self, ranks: &[Vec<Arg<'_>>]) -> Result<(), Error> {
+    pub fn accepts_all(&self, rows: Option<&[usize]>, ranks: &[Vec<Arg<'_>>]) -> Result<(), Error> {
         ranks.iter().try_for_each(|args| self.accepts(args))?;
-        self.kernel.fit(ranks)
+        self.kernel.fit(rows, ranks)
     }
 
     /// Whether arguments are as many as the parameters, and of their types: what rustc checks of a launch

@@ -322,15 +322,14 @@ impl Gpu {
         self.inner.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what others lent `rank` for tensors that are gone, as its work has ended: a kernel
-    /// ends when its peers are through with what is its rank's. Nothing is freed here, so nothing waits.
-    fn give_back(&self, rank: u32) {
+    /// What others lent `rank` for tensors that are gone. It is given back, by being dropped, once what
+    /// the rank has launched so far has ended: a kernel ends when its peers are through with what is its
+    /// rank's. Nothing of it is freed here, so nothing waits.
+    fn lent(&self, rank: u32) -> Vec<Dropped> {
         let rank = self.members.in_world(rank);
-        let is_due =
+        let is_lent =
             |dropped: &mut Dropped| dropped.rank == rank && dropped.memory.buffer().is_shared();
-        let due: Vec<_> = self.dropped().extract_if(.., is_due).collect();
-        // Whoever lent it may drop tensors in turn.
-        drop(due);
+        self.dropped().extract_if(.., is_lent).collect()
     }
 
     /// Frees the memory of dropped tensors and of dropped kernels, unless a rank may be spinning:
@@ -371,8 +370,12 @@ impl Gpu {
         let lane = self.lane(rank);
         lane.require_free("a wait for what was launched")?;
         let launched = lane.launched();
-        self.await_rescued(rank)?;
-        self.give_back(rank);
+        let mut lent = self.lent(rank);
+        if let Err(error) = self.await_rescued(rank) {
+            self.dropped().append(&mut lent);
+            return Err(error);
+        }
+        drop(lent);
         if let Some(failed) = self.failure(rank) {
             // It is told now, and again to whoever reads what was written meanwhile.
             lane.spoil(failed.clone());

@@ -73,10 +73,11 @@ impl Loaded {
         &self.source.kernel
     }
 
-    /// Whether the arguments of all ranks fit together, even shards taken for granted.
-    pub(crate) fn fit(&self, ranks: &[Vec<Arg<'_>>]) -> Result<(), Error> {
+    /// Whether the arguments of all ranks fit together: even shards, or `rows` of each rank.
+    pub(crate) fn fit(&self, rows: Option<&[usize]>, ranks: &[Vec<Arg<'_>>]) -> Result<(), Error> {
+        let lengths = rows.map_or(Ok(Vec::new()), |rows| self.lengths(rows))?;
         let all = ranks.iter().map(|args| self.extents(args)).collect::<Result<Vec<_>, _>>()?;
-        problem::shape(&self.source.kernel, &self.source.usage, &all, &[]).map(drop)
+        problem::shape(&self.source.kernel, &self.source.usage, &all, &lengths).map(drop)
     }
 
     /// Launches the kernel with arguments in the order of its parameters.
@@ -92,13 +93,38 @@ impl Loaded {
     /// # Errors
     /// As [`Loaded::launch`]; rows of another number of ranks; a kernel whose tiles are of all rows.
     pub fn launch_with_rows(&self, rows: &[usize], args: &mut [Arg<'_>]) -> Result<(), Error> {
-        let fit = |&rows: &usize| problem::fit("m", rows as u64);
-        let lengths = rows.iter().map(fit).collect::<Result<Vec<u32>, Error>>()?;
-        if lengths.len() != self.shared.size as usize {
-            let (kernel, found) = (self.source.definition.name.into(), lengths.len());
-            return Err(Error::RowsOfRanks { kernel, world: self.shared.size, found });
+        match self.lengths(rows) {
+            Ok(lengths) => self.launch_lengths(&lengths, args),
+            Err(refused) => Err(self.refuse(rows, refused)),
         }
-        self.launch_lengths(&lengths, args)
+    }
+
+    /// The rows of each rank, if they are those of this world.
+    fn lengths(&self, rows: &[usize]) -> Result<Vec<u32>, Error> {
+        let fit = |(rank, &rows): (usize, &usize)| match i32::try_from(rows) {
+            Ok(fits) => Ok(fits.cast_unsigned()),
+            Err(_) => {
+                problem::fit(&format!("`launch_with_rows`: rows of rank {rank}"), rows as u64)
+            }
+        };
+        let lengths = rows.iter().enumerate().map(fit).collect::<Result<Vec<u32>, Error>>()?;
+        if lengths.len() == self.shared.size as usize {
+            return Ok(lengths);
+        }
+        let (kernel, found) = (self.source.definition.name.into(), lengths.len());
+        Err(Error::RowsOfRanks { kernel, world: self.shared.size, found })
+    }
+
+    /// Meets the ranks that are about to launch, which this one refuses to: they hear of it, and none is a
+    /// launch ahead.
+    fn refuse(&self, rows: &[usize], refused: Error) -> Error {
+        let Shared { session, members, .. } = &*self.shared;
+        let name = self.source.definition.name;
+        if let Ok(_launching) = session.launch(members, self.meeting.rank(), name) {
+            // What is wrong with the own rows says more than that other ranks have others.
+            let _ = self.meeting.step(&launch_step(name, rows), &problem::Extents::new());
+        }
+        refused
     }
 
     /// Launches with shards of these lengths, or with even ones where there is none.
@@ -222,6 +248,14 @@ impl Loaded {
         }
         let shape = problem::shape(&source.kernel, &source.usage, &all, lengths)?;
         let instance = if shape.m == 0 || shape.n == 0 {
+            if let Some(output) = problem::kept_without_tiles(&source.kernel, &source.usage, shape)
+            {
+                let problem = format!(
+                    "`{output}` keeps what is gathered, and m or n is 0: no tile is computed beside \
+                     which that is done; `flux::kernels::all_gather` gathers alone"
+                );
+                return Err(Error::Unsupported { kernel: name.into(), problem });
+            }
             let launch = Launch { shape, world: self.shared.size, ctas: 1 };
             let member = Arc::clone(&self.source.family[0]);
             Instance { launch, member, place: Place::Empty, turn: Mutex::default() }
@@ -325,7 +359,7 @@ fn key(mut extents: problem::Extents, lengths: &[u32]) -> problem::Extents {
 }
 
 /// Names what is launched.
-fn launch_step(name: &str, lengths: &[u32]) -> Step {
+fn launch_step<T: std::fmt::Debug>(name: &str, lengths: &[T]) -> Step {
     let text = match lengths {
         [] => format!("launch `{name}`"),
         lengths => format!("launch `{name}` over ranks of {lengths:?} rows"),

@@ -159,6 +159,31 @@ mod shipped {
         }
     }
 
+    /// `X = all_gather(A)` and `C = X · Bᵀ`: the gathered rows are an output as well, for a backward pass,
+    /// further projections or a residual.
+    ///
+    /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `x: [m, k]`, `c: [m, n]`.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, tail = (256, 4))]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, transport = put)]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b, transport = put)]
+    pub fn ag_gemm_gathered(
+        a: &Gathered<bf16>,
+        b: &Global<bf16>,
+        x: &mut Global<bf16>,
+        c: &mut Global<bf16>,
+    ) {
+        a.all_gather_into(x);
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+
     /// `C = gelu(all_gather(A) · Bᵀ + bias)`: the first half of an MLP.
     ///
     /// Shapes: `a: [m/world, k]` (a row shard), `b: [n, k]`, `bias: [n]`, `c: [m, n]`.
@@ -420,22 +445,23 @@ mod shipped {
 }
 
 pub use shipped::{
-    a2a_gemm, ag_gemm, ag_gemm_bias_gelu, ag_gemm_nn, ag_gemm_swiglu, ag_gemm_tn, all_gather,
-    all_reduce, columns_to_rows, gemm_a2a, gemm_ag_tn, gemm_ar, gemm_ar_bias_residual, gemm_bf16,
-    gemm_f16, gemm_nn_bf16, gemm_rs, gemm_rs_bias_residual, gemm_rs_nn, gemm_tn_bf16,
+    a2a_gemm, ag_gemm, ag_gemm_bias_gelu, ag_gemm_gathered, ag_gemm_nn, ag_gemm_swiglu, ag_gemm_tn,
+    all_gather, all_reduce, columns_to_rows, gemm_a2a, gemm_ag_tn, gemm_ar, gemm_ar_bias_residual,
+    gemm_bf16, gemm_f16, gemm_nn_bf16, gemm_rs, gemm_rs_bias_residual, gemm_rs_nn, gemm_tn_bf16,
     reduce_scatter, rows_to_columns,
 };
 
 use crate::Definition;
 
 /// Every kernel of this module.
-pub fn all() -> [&'static Definition; 22] {
+pub fn all() -> [&'static Definition; 23] {
     [
         gemm_bf16::definition(),
         gemm_f16::definition(),
         gemm_nn_bf16::definition(),
         gemm_tn_bf16::definition(),
         ag_gemm::definition(),
+        ag_gemm_gathered::definition(),
         ag_gemm_bias_gelu::definition(),
         ag_gemm_swiglu::definition(),
         gemm_rs::definition(),

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use flux_ir::arena::Handle;
-use flux_ir::kernel::{Distribution, ParamId};
+use flux_ir::kernel::{Distribution, Op, ParamId};
 use flux_ir::lower::usage::{Dim, Usage};
 use flux_ir::tile::{Ranks, own_rows};
 use flux_ir::{Kernel, Shape};
@@ -190,6 +190,28 @@ pub(crate) fn among_passive(
         }
     }
     ranks
+}
+
+/// An output that keeps what is gathered and has elements where `shape` has no tiles.
+pub(crate) fn kept_without_tiles<'k>(
+    kernel: &'k Kernel,
+    usage: &Usage,
+    shape: Shape,
+) -> Option<&'k str> {
+    let extent = |dim| match dim {
+        Dim::M => shape.m,
+        Dim::N => shape.n,
+        Dim::K => shape.k,
+        Dim::One => 1,
+    };
+    let mut kept = kernel.ops.values().filter_map(|entry| match entry.op {
+        Op::Keep { output, .. } => Some(output),
+        _ => None,
+    });
+    let holds = |&param: &ParamId| {
+        usage.dims(param).is_some_and(|dims| extent(dims.rows) > 0 && extent(dims.cols) > 0)
+    };
+    kept.find(holds).map(|param| kernel.params[param].name.as_str())
 }
 
 /// The parameters that are sharded by rows, and what their rows are: those of the output, or what is

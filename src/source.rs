@@ -3,9 +3,9 @@
 use crate::definition::{Definition, Image};
 use crate::error::Error;
 use crate::problem;
-use flux_ir::check::{Verified, verify};
+use flux_ir::check::Verified;
 use flux_ir::kernel::Distribution;
-use flux_ir::lower::{lower, usage};
+use flux_ir::lower::{checked, lower, usage};
 use flux_ir::order::OrderError;
 use flux_ir::program::{Engine, Program};
 use flux_ir::{
@@ -79,9 +79,8 @@ impl Source {
 
     /// What went wrong on the host, told as a device tells it.
     pub(crate) fn host_error(&self, member: &Member, error: flux_sim::Error) -> Error {
-        let stall = match error {
+        let stall = match cause(error) {
             flux_sim::Error::Stalled(stall) => *stall,
-            flux_sim::Error::Abandoned { stall, first } if is_stall(&first) => *stall,
             // What is lost says what it was lost by.
             other => return other.into(),
         };
@@ -113,14 +112,16 @@ impl Source {
     }
 }
 
-/// Whether what failed first was a wait.
-fn is_stall(first: &flux_sim::Error) -> bool {
+/// The wait that failed first, where a wait did: one that gave up because of it was cut short, and may
+/// have been answered since.
+fn cause(error: flux_sim::Error) -> flux_sim::Error {
+    let mut first = &error;
+    while let flux_sim::Error::Abandoned { first: earlier, .. } = first {
+        first = earlier;
+    }
     match first {
-        flux_sim::Error::Stalled(_) => true,
-        flux_sim::Error::Abandoned { first, .. } | flux_sim::Error::Lost { first } => {
-            is_stall(first)
-        }
-        _ => false,
+        flux_sim::Error::Stalled(_) => first.clone(),
+        _ => error,
     }
 }
 
@@ -290,7 +291,7 @@ pub(crate) fn rejected_order(definition: &Definition) -> impl Fn(OrderError) -> 
 }
 
 fn lowered(kernel: &Kernel, schedule: &Schedule) -> Result<Verified, Diagnostics> {
-    verify(lower(kernel, schedule)?)
+    checked(kernel, schedule)
 }
 
 /// Refuses what the attribute refuses and the checker never sees: counts that stay on the host.
@@ -330,7 +331,11 @@ mod tests {
         assert!(!serves(&sliced, whole.clone()));
         let pushed = whole.clone().transport(Transport::Put);
         assert!(serves(&pushed, pushed.clone().chunk_rows(100)));
-        assert!(!serves(&pushed, whole.clone()) && !serves(&whole, pushed));
+        assert!(!serves(&pushed, whole.clone()) && !serves(&whole, pushed.clone()));
+        let bulk = whole.clone().transport(Transport::Tma);
+        assert!(serves(&bulk, bulk.clone().chunk_rows(100)));
+        assert!(!serves(&bulk, whole.clone()) && !serves(&whole, bulk.clone()));
+        assert!(!serves(&bulk, pushed.clone()) && !serves(&pushed, bulk));
     }
 
     #[test]
@@ -346,6 +351,39 @@ mod tests {
         assert!(serves(&pulled, &pulled.clone().ctas(7)) && !serves(&pulled, &ring));
         assert!(!serves(&pulled, &pushed) && !serves(&pushed, &pulled));
         assert!(!serves(&pulled, &pulled.clone().chunk_rows(100)));
+    }
+
+    #[test]
+    fn a_wait_that_was_cut_short_is_told_by_its_cause() {
+        let source = Source::new(crate::kernels::ag_gemm::definition(), None, true).unwrap();
+        let stall = |rank, seen| flux_sim::Stall {
+            rank,
+            agent: "gemm".into(),
+            cta: 0,
+            tile: None,
+            signal: "a_arrived".into(),
+            slot: 2,
+            seen,
+            wanted: 12,
+            span: Span::new(3, 4),
+            waited: std::time::Duration::from_millis(70),
+        };
+        let first = flux_sim::Error::Stalled(Box::new(stall(1, 5)));
+        let abandoned = |first| flux_sim::Error::Abandoned {
+            // Answered when nobody waited any more.
+            stall: Box::new(stall(0, 12)),
+            first: Box::new(first),
+        };
+        for error in [abandoned(first.clone()), abandoned(abandoned(first))] {
+            let told = source.host_error(&source.family[0], error);
+            let Error::Stalled { rank: 1, seen: 5, wanted: 12, .. } = told else {
+                panic!("{told}")
+            };
+        }
+        // What is no wait is told with what it ended.
+        let other = abandoned(flux_sim::Error::PeerFailed { rank: 2 });
+        let told = source.host_error(&source.family[0], other).to_string();
+        assert!(told.contains("rank 2 failed"), "{told}");
     }
 
     #[test]

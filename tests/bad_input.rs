@@ -22,7 +22,9 @@ mod shapes;
 mod worlds;
 
 use data::{Draw, product};
-use flux::kernels::{ag_gemm, ag_gemm_bias_gelu, gemm_bf16, gemm_rs, rows_to_columns};
+use flux::kernels::{
+    ag_gemm, ag_gemm_bias_gelu, ag_gemm_gathered, gemm_bf16, gemm_rs, rows_to_columns,
+};
 use flux::prelude::*;
 use flux::{Consumers, Error};
 use std::sync::Arc;

@@ -268,6 +268,24 @@ fn ag_gemm_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
         .collect()
 }
 
+/// The gathered rows and the product, one behind the other.
+fn ag_gemm_gathered(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
+    let kernel = load!(ag_gemm_gathered, rank, schedule);
+    let own = rank.own_range(m);
+    (0..LAUNCHES)
+        .map(|launch| {
+            let a = Whole::new(seed(launch, 1), m, k);
+            let b = Whole::new(seed(launch, 2), n, k);
+            let shard = rank.tensor(own.len(), k, &a.part(own.clone(), 0..k))?;
+            let w = rank.tensor(n, k, &b.data)?;
+            let (mut x, mut c) = (poisoned(rank, m, k)?, poisoned(rank, m, n)?);
+            kernel.launch(&shard, &w, &mut x, &mut c)?;
+            let product = a.times(|_| b.clone(), &[m], true);
+            Ok(([x.to_vec()?, c.to_vec()?].concat(), [a.data, product.data].concat()))
+        })
+        .collect()
+}
+
 fn gemm_rs_nn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -> Checked {
     let kernel = load!(gemm_rs_nn, rank, schedule);
     let own = rank.own_range(m);
@@ -323,7 +341,7 @@ fn ag_gemm_tn(rank: &Rank, [m, n, k]: [usize; 3], schedule: Option<&Schedule>) -
 
 const PUT: Option<Transport> = Some(Transport::Put);
 
-const CASES: [(&str, Case, &[Option<Transport>]); 14] = [
+const CASES: [(&str, Case, &[Option<Transport>]); 15] = [
     ("all_gather", all_gather, &[None, PUT]),
     ("reduce_scatter", reduce_scatter, &[None]),
     ("rows_to_columns", |r, of, s| rows_to_columns(r, of, s, Rows::Even), &[None]),
@@ -335,6 +353,7 @@ const CASES: [(&str, Case, &[Option<Transport>]); 14] = [
     ("uneven gemm_a2a", |r, of, s| gemm_a2a(r, of, s, Rows::Uneven), &[None]),
     ("uneven a2a_gemm", |r, of, s| a2a_gemm(r, of, s, Rows::Uneven), &[None, PUT]),
     ("ag_gemm_nn", ag_gemm_nn, &[None]),
+    ("ag_gemm_gathered", ag_gemm_gathered, &[None, PUT, Some(Transport::CopyFirst)]),
     ("gemm_rs_nn", gemm_rs_nn, &[None]),
     ("gemm_ag_tn", gemm_ag_tn, &[None, PUT]),
     ("ag_gemm_tn", ag_gemm_tn, &[None, PUT]),

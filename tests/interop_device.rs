@@ -214,7 +214,8 @@ fn main() -> ExitCode {
     if let Some(reason) = &missing {
         println!("skipped: no CUDA device ({reason})");
     }
-    let cases: [(&str, fn() -> Result<(), Failed>); 4] = [
+    type Case = fn() -> Result<(), Failed>;
+    let cases: [(&str, Case); 4] = [
         ("a_bundle_runs_on_virtual_ranks", a_bundle_runs_on_virtual_ranks),
         ("raw_pointers_and_streams", raw_pointers_and_streams),
         (

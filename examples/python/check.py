@@ -131,6 +131,35 @@ def an_all_gather_on_three_ranks_of_the_host(flux, bundle):
         expect(from_bf16(c[rank]) == product(sum(a, []), b[rank], m, n, k), f"rank {rank} differs")
 
 
+def gathered(flux, bundle, world):
+    """One rank of three, in a process of its own: its shard, and all rows of the product."""
+    m, n, k, shards = 7, 4, 6, [3, 3, 1]
+    rank = world.ranks().first
+    a = [integers(20 + other, shards[other] * k) for other in range(3)]
+    b, c = integers(30 + rank, n * k), to_bf16([99] * (m * n))
+    kernel = world.load(bundle("ag_gemm"))
+    for _ in range(3):
+        own = [matrix(to_bf16(a[rank]), shards[rank], k), matrix(to_bf16(b), n, k), matrix(c, m, n)]
+        kernel.launch([own])
+        expect(from_bf16(c) == product(sum(a, []), b, m, n, k), f"rank {rank} differs")
+
+
+@check
+def three_processes_of_the_host(flux, bundle):
+    if flux.command is None:
+        raise Skipped("no --command")
+    import subprocess
+
+    again = [sys.executable, "-B", __file__, "--library", flux.path, "--bundles", bundle.folder, "--as-rank"]
+    environment = {**os.environ, "FLUX_BACKEND": "host"}
+    ended = subprocess.run(
+        [flux.command, "launch", "-n", "3", "--", *again],
+        env=environment, capture_output=True, text=True, timeout=120,
+    )
+    said = ended.stdout + ended.stderr
+    expect(ended.returncode == 0 and said.count("all is well") == 3, f"status {ended.returncode}: {said}")
+
+
 @check
 def mistakes_on_the_host_are_told(flux, bundle):
     world = flux.world("host:2")
@@ -166,10 +195,14 @@ def numpy_arrays_come_by_dlpack(flux, bundle):
         raise Skipped("no NumPy") from None
     # NumPy has no bf16, so what it has is refused by name.
     kernel = flux.world("host:1").load(bundle("gemm_bf16"))
-    ones = numpy.ones((2, 2), dtype=numpy.float32)
-    refused(INVALID, "is a tensor of bf16, found a tensor of f32", lambda: kernel.launch([[ones] * 3]))
-    wide = numpy.ones((2, 2), dtype=numpy.float64)
-    refused(INVALID, "found type code 2 of 64 bits", lambda: kernel.launch([[wide] * 3]))
+    def ones(dtype):
+        return [[numpy.ones((2, 2), dtype=dtype) for _ in range(3)]]
+
+    narrow, wide = ones(numpy.float32), ones(numpy.float64)
+    refused(INVALID, "is a tensor of bf16, found a tensor of f32", lambda: kernel.launch(narrow))
+    refused(INVALID, "found type code 2 of 64 bits", lambda: kernel.launch(wide))
+    strided = [[array[:, :1] for array in numpy.ones((3, 2, 2), dtype=numpy.float32)]]
+    refused(INVALID, "make it contiguous first", lambda: kernel.launch(strided))
 
 
 # Of PyTorch.
@@ -323,6 +356,8 @@ def a_rank_that_is_alone_gives_up_and_recovers(flux, bundle):
     b = [tensor(torch, rank + 5, n, k) for rank in range(ranks)]
     c = [torch.full((m // ranks, n), 99.0, dtype=torch.bfloat16, device="cuda") for _ in a]
     own = [[a[rank], b[rank], c[rank]] for rank in range(ranks)]
+    # The ranks' own streams order nothing.
+    torch.cuda.synchronize()
     kernel.launch(own)
     world.synchronize()
     kernel.launch_rank(0, own[0])
@@ -341,10 +376,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--library", required=True, help="libflux.so")
     parser.add_argument("--bundles", required=True, help="a folder with NAME.flux-bundle")
+    parser.add_argument("--command", help="the flux command, to start processes")
+    parser.add_argument("--as-rank", action="store_true", help="be one of three processes")
     parser.add_argument("filters", nargs="*", help="parts of the names of checks to make; all of them otherwise")
     options = parser.parse_args()
     flux = Flux(options.library)
-    print(f"flux {flux.version()}, Python {sys.version.split()[0]}")
+    flux.path, flux.command = options.library, options.command
     opened = {}
 
     def bundle(name):
@@ -352,6 +389,12 @@ def main():
             opened[name] = flux.bundle(Path(options.bundles) / f"{name}.flux-bundle")
         return opened[name]
 
+    bundle.folder = options.bundles
+    if options.as_rank:
+        gathered(flux, bundle, flux.world("env"))
+        print("all is well", flush=True)
+        return 0
+    print(f"flux {flux.version()}, Python {sys.version.split()[0]}")
     counts = {"ok": 0, "FAILED": 0, "skipped": 0}
     for function in CHECKS:
         name = function.__name__

@@ -66,8 +66,8 @@ SIGNATURES = {
     "flux_bundle_parameters": [c_uint64, POINTER(c_size_t)],
     "flux_bundle_parameter": [c_uint64, c_size_t, POINTER(Parameter)],
     "flux_kernel_load": [c_uint64, c_uint64, c_char_p, POINTER(c_uint64)],
-    "flux_launch": [c_uint64, POINTER(Argument), c_size_t, c_uint64],
-    "flux_launch_rank": [c_uint64, c_uint32, POINTER(Argument), c_size_t, c_uint64],
+    "flux_launch": [c_uint64, POINTER(Argument), c_size_t, POINTER(c_uint64), c_uint64],
+    "flux_launch_rank": [c_uint64, c_uint32, POINTER(Argument), c_size_t, POINTER(c_uint64), c_uint64],
     "flux_argument_of_dlpack": [c_void_p, c_int32, c_int32, POINTER(Argument)],
     "flux_symmetric_open": [c_uint64, c_uint64, c_uint64, c_int32, POINTER(c_uint64)],
     "flux_symmetric_dlpack": [c_uint64, c_uint32, c_uint32, c_int32, POINTER(c_void_p)],
@@ -233,16 +233,18 @@ class Kernel(Handle):
         arguments = (Argument * len(made))(*[argument for argument, _ in made])
         return arguments, [held for _, held in made]
 
-    def launch(self, ranks, stream=OWN_STREAM):
-        """Launches on all ranks of this process: a list of arguments for each."""
+    def launch(self, ranks, stream=OWN_STREAM, rows=None):
+        """Launches on all ranks of this process: a list of arguments for each. `rows` are those that each
+        rank of the world owns, where shards are not even."""
         arguments, held = self.prepared(ranks)
-        self.flux.call("flux_launch", self.handle, arguments, len(arguments), stream)
+        rows = None if rows is None else (c_uint64 * len(rows))(*rows)
+        self.flux.call("flux_launch", self.handle, arguments, len(arguments), rows, stream)
         del held
 
     def launch_rank(self, rank, values, stream=OWN_STREAM):
         """Launches on one rank, on a thread of its own."""
         arguments, held = self.prepared([values])
-        self.flux.call("flux_launch_rank", self.handle, rank, arguments, len(arguments), stream)
+        self.flux.call("flux_launch_rank", self.handle, rank, arguments, len(arguments), None, stream)
         del held
 
 

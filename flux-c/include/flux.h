@@ -149,6 +149,13 @@ int32_t flux_world_ranks(flux_handle world, flux_ranks *ranks);
 // The number of the device that a rank of this process computes on, FLUX_HOST for the host.
 int32_t flux_rank_device(flux_handle world, uint32_t rank, int32_t *device);
 
+// The rows that a rank of the world owns of so many in all: ceil(rows / ranks), fewer (or none) on the last
+// ones.
+int32_t flux_own_rows(flux_handle world,
+                      uint32_t rank,
+                      uint64_t rows,
+                      uint64_t *own);
+
 // Waits for what the ranks of this process have launched, on whatever stream. FLUX_STALLED where a
 // launch gave up.
 int32_t flux_synchronize(flux_handle world);
@@ -202,12 +209,17 @@ int32_t flux_kernel_load(flux_handle world,
 // world; FLUX_OWN_STREAM is the stream that each rank has of its own, and orders nothing else. On the
 // host it says nothing.
 //
+// rows is NULL where ranks own shards as flux_own_rows has them. A kernel of own rows (FLUX_EXCHANGED beside
+// FLUX_SHARDED) may be launched over ranks of other numbers: then rows has one for each rank of the world,
+// the same on all of them.
+//
 // Outputs share no memory with any other argument. Memory stays as it is until the launch has ended;
 // what is read may be read by others meanwhile. Rows that are multiplied should begin at multiples of
 // 16 bytes, and a tensor has to.
 int32_t flux_launch(flux_handle kernel,
                     const flux_argument *arguments,
                     size_t count,
+                    const uint64_t *rows,
                     uint64_t stream);
 
 // Launches a kernel on one rank, from a thread of that rank's own: launches of new shapes wait for those
@@ -217,6 +229,7 @@ int32_t flux_launch_rank(flux_handle kernel,
                          uint32_t rank,
                          const flux_argument *arguments,
                          size_t count,
+                         const uint64_t *rows,
                          uint64_t stream);
 
 // Describes a DLPack tensor as an argument: its memory, no copy. It stays the caller's, who keeps it until

@@ -158,6 +158,9 @@ fn elsewhere(expected: &str, found: i32) -> Failure {
     ))
 }
 
+/// Where the argument that reaches furthest so far ends, and its index.
+type Reach = Option<(u64, usize)>;
+
 /// Refuses outputs that share memory with another argument: ranks write as others read. `named` says
 /// what to call an argument, by its index.
 pub(crate) fn apart(
@@ -170,8 +173,8 @@ pub(crate) fn apart(
         .filter(|(span, _)| !span.is_empty())
         .collect();
     spans.sort_by_key(|(span, index)| (span.start, *index));
-    // The two that reach furthest so far: of those written, and of all.
-    let (mut written, mut any): (Option<(u64, usize)>, Option<(u64, usize)>) = (None, None);
+    // Of those written, and of all.
+    let (mut written, mut any): (Reach, Reach) = (None, None);
     for (span, index) in spans {
         let before = if is_written(index) { any } else { written };
         if let Some((_, other)) = before.filter(|(end, _)| *end > span.start) {
@@ -182,7 +185,7 @@ pub(crate) fn apart(
                 named(other)
             )));
         }
-        let further = |reach: &Option<(u64, usize)>| reach.is_none_or(|(end, _)| span.end > end);
+        let further = |reach: &Reach| reach.is_none_or(|(end, _)| span.end > end);
         if further(&any) {
             any = Some((span.end, index));
         }

@@ -38,6 +38,7 @@ impl OpenKernel {
     fn adopt(
         &self,
         given: &[Given],
+        rows: Option<&[usize]>,
         first: usize,
         ranks: usize,
     ) -> Result<Vec<Arguments>, Failure> {
@@ -70,7 +71,7 @@ impl OpenKernel {
             && ranks == self.world.world_size() as usize
         {
             let all: Vec<_> = arguments.iter_mut().map(|own| self.args(own)).collect();
-            kernel.accepts_all(&all)?;
+            kernel.accepts_all(rows, &all)?;
         }
         Ok(arguments.into_iter().map(Mutex::new).collect())
     }
@@ -80,9 +81,32 @@ impl OpenKernel {
         pairs.map(|(adopted, param)| adopted.arg(param.ty)).collect()
     }
 
-    fn launch_on(&self, local: usize, arguments: &Arguments) -> Result<(), Failure> {
+    fn launch_on(
+        &self,
+        local: usize,
+        rows: Option<&[usize]>,
+        arguments: &Arguments,
+    ) -> Result<(), Failure> {
         let mut adopted = arguments.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.ranks[local].launch(&mut self.args(&mut adopted))?)
+        let mut args = self.args(&mut adopted);
+        match rows {
+            None => self.ranks[local].launch(&mut args)?,
+            Some(rows) => self.ranks[local].launch_with_rows(rows, &mut args)?,
+        }
+        Ok(())
+    }
+
+    /// The rows that ranks own, where the caller says so.
+    ///
+    /// # Safety
+    /// `rows` is null, or points to a number for each rank of the world.
+    unsafe fn rows(&self, rows: *const u64) -> Result<Option<Vec<usize>>, Failure> {
+        if rows.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller says so.
+        let rows = unsafe { slice(rows, self.world.world_size() as usize, "rows") }?;
+        Ok(Some(rows.iter().map(|&rows| usize::try_from(rows).unwrap_or(usize::MAX)).collect()))
     }
 }
 
@@ -129,6 +153,10 @@ pub unsafe extern "C" fn flux_kernel_load(
 /// world; FLUX_OWN_STREAM is the stream that each rank has of its own, and orders nothing else. On the
 /// host it says nothing.
 ///
+/// rows is NULL where ranks own shards as flux_own_rows has them. A kernel of own rows (FLUX_EXCHANGED beside
+/// FLUX_SHARDED) may be launched over ranks of other numbers: then rows has one for each rank of the world,
+/// the same on all of them.
+///
 /// Outputs share no memory with any other argument. Memory stays as it is until the launch has ended;
 /// what is read may be read by others meanwhile. Rows that are multiplied should begin at multiples of
 /// 16 bytes, and a tensor has to.
@@ -137,23 +165,26 @@ pub unsafe extern "C" fn flux_launch(
     kernel: flux_handle,
     arguments: *const flux_argument,
     count: usize,
+    rows: *const u64,
     stream: u64,
 ) -> i32 {
     guarded(|| {
         let kernel = table::kernel(kernel)?;
         // SAFETY: `flux.h` asks for so many arguments.
         let given = given(unsafe { slice(arguments, count, "arguments") }?);
+        // SAFETY: `flux.h` asks for a number for each rank.
+        let rows = unsafe { kernel.rows(rows) }?;
         let world = Arc::clone(&kernel.world);
         let _kept = world.keep_context()?;
-        let arguments = kernel.adopt(&given, 0, world.count())?;
+        let arguments = kernel.adopt(&given, rows.as_deref(), 0, world.count())?;
         if world.count() == 1 {
             world.member(0).use_stream(stream)?;
-            return kernel.launch_on(0, &arguments[0]);
+            return kernel.launch_on(0, rows.as_deref(), &arguments[0]);
         }
         world.around(stream, || {
             let launch = move |world: &OpenWorld, local: usize| {
                 world.member(local).use_stream(FLUX_OWN_STREAM)?;
-                kernel.launch_on(local, &arguments[local])
+                kernel.launch_on(local, rows.as_deref(), &arguments[local])
             };
             world.each(launch).map(drop)
         })
@@ -169,17 +200,20 @@ pub unsafe extern "C" fn flux_launch_rank(
     rank: u32,
     arguments: *const flux_argument,
     count: usize,
+    rows: *const u64,
     stream: u64,
 ) -> i32 {
     guarded(|| {
         let kernel = table::kernel(kernel)?;
         // SAFETY: `flux.h` asks for so many arguments.
         let given = given(unsafe { slice(arguments, count, "arguments") }?);
+        // SAFETY: `flux.h` asks for a number for each rank.
+        let rows = unsafe { kernel.rows(rows) }?;
         let local = kernel.world.local(rank)?;
         let _kept = kernel.world.keep_context()?;
-        let arguments = kernel.adopt(&given, local, 1)?;
+        let arguments = kernel.adopt(&given, rows.as_deref(), local, 1)?;
         kernel.world.member(local).use_stream(stream)?;
-        kernel.launch_on(local, &arguments[0])
+        kernel.launch_on(local, rows.as_deref(), &arguments[0])
     })
 }
 

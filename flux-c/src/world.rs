@@ -241,6 +241,29 @@ pub unsafe extern "C" fn flux_rank_device(world: flux_handle, rank: u32, device:
     })
 }
 
+/// The rows that a rank of the world owns of so many in all: ceil(rows / ranks), fewer (or none) on the last
+/// ones.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flux_own_rows(
+    world: flux_handle,
+    rank: u32,
+    rows: u64,
+    own: *mut u64,
+) -> i32 {
+    guarded(|| {
+        let world = table::world(world)?;
+        let size = world.world_size();
+        if rank >= size {
+            return Err(Failure::invalid(format!("rank {rank} is none of {size}")));
+        }
+        let shard = rows.div_ceil(size.into());
+        let first = shard.saturating_mul(rank.into()).min(rows);
+        let end = first.saturating_add(shard).min(rows);
+        // SAFETY: it is null or the caller's, to be written.
+        unsafe { put(own, end - first, "own") }
+    })
+}
+
 /// Waits for what the ranks of this process have launched, on whatever stream. FLUX_STALLED where a
 /// launch gave up.
 #[unsafe(no_mangle)]

@@ -21,11 +21,17 @@ fn library() -> &'static Path {
     })
 }
 
-fn bundle() -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gemm_rs.flux-bundle");
-    let bytes = flux_dsl::Bundle::encode(flux_dsl::kernels::gemm_rs::definition());
-    std::fs::write(&path, bytes.expect("a kernel of the library")).expect("a writable folder");
+fn bundle(definition: &flux_dsl::Definition) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("{}-{}.flux-bundle", definition.name, thread_name()));
+    let bytes = flux_dsl::Bundle::encode(definition).expect("a kernel of the library");
+    std::fs::write(&path, bytes).expect("a writable folder");
     path
+}
+
+/// Tests run at once, each with files of its own.
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or_default().to_owned()
 }
 
 /// What a command says; its failure is that of the test.
@@ -46,10 +52,14 @@ fn compiled(compiler: &str, language: &[&str], program: &str, linked: &[&str]) -
     command.args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-pthread"]).args(language);
     command.arg("-I").arg(folder.join("include")).arg("-o").arg(&program);
     command.arg(folder.join("tests/c/host.c")).args(["-x", "none"]);
-    command.arg("-L").arg(&library).args(linked);
+    command.arg("-L").arg(library).args(linked);
     command.arg(format!("-Wl,-rpath,{}", library.display()));
     run(&mut command);
-    run(Command::new(program).arg(bundle()))
+    let kernels = [
+        flux_dsl::kernels::gemm_rs::definition(),
+        flux_dsl::kernels::rows_to_columns::definition(),
+    ];
+    run(Command::new(program).args(kernels.map(bundle)))
 }
 
 const SHARED: [&str; 1] = ["-lflux"];

@@ -3,9 +3,9 @@
 use crate::Check;
 use crate::show::{with_known_order, with_order};
 use crate::source::{self, Content, Source};
-use flux_ir::check::verify;
-use flux_ir::lower::lower;
-use flux_ir::{Diagnostic, Diagnostics, Order, Program, Rule, Span};
+use flux_ir::check::{Verified, verify};
+use flux_ir::lower::checked;
+use flux_ir::{Diagnostic, Diagnostics, Order, Rule, Span};
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
@@ -50,7 +50,7 @@ fn check(source: &Source, options: &Check) -> Result<String, Diagnostics> {
                 let message = "the order of a Program is part of it: leave --by out";
                 return Err(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message).into());
             }
-            pass(*program, options)?;
+            pass(&verify(*program)?, options)?;
             return Ok("a Program".into());
         }
     };
@@ -65,14 +65,14 @@ fn check(source: &Source, options: &Check) -> Result<String, Diagnostics> {
             // A function of the user's program: tried when the kernel is loaded there.
             passed += &format!("; order `{}` is a function and was not tried", order.name);
         }
-        pass(lower(&kernel, &with_known_order(&schedule))?, options)?;
+        let verified = checked(&kernel, &with_known_order(&schedule))?;
+        pass(&verified, options)?;
     }
     Ok(passed)
 }
 
-/// Checks one Program, and the exact launch where that is asked for.
-fn pass(program: Program, options: &Check) -> Result<(), Diagnostics> {
-    let verified = verify(program)?;
+/// Checks the exact launch, where that is asked for.
+fn pass(verified: &Verified, options: &Check) -> Result<(), Diagnostics> {
     if options.exact {
         verified.check_launch(options.launch.exact())?;
     }

@@ -1,9 +1,8 @@
 //! Kernels of the library, compiled anew with stores of their tiles' times.
 
 use flux::{Definition, Image};
-use flux_ir::check::verify;
 use flux_ir::fingerprint;
-use flux_ir::lower::lower;
+use flux_ir::lower::checked;
 use std::error::Error;
 
 /// `definition` with instrumented images of all its schedules.
@@ -13,7 +12,7 @@ pub(crate) fn instrumented(definition: &Definition) -> Result<&'static Definitio
     let kernel = definition.kernel()?;
     let mut images = Vec::new();
     for (index, schedule) in (definition.schedules)().iter().enumerate() {
-        let verified = verify(lower(&kernel, schedule)?)?;
+        let verified = checked(&kernel, schedule)?;
         let image = flux_codegen::compile_recorded(&verified)?;
         images.push(Image {
             schedule: index,

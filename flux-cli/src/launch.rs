@@ -68,9 +68,20 @@ pub(crate) fn run(options: &Launch) -> Result<ExitCode, Box<dyn Error>> {
             return Err(format!("cannot start {program}: {error}").into());
         }
     }
-    let code = job.wait(&events, Duration::from_secs_f64(options.grace));
+    let code = job.wait(&events, Duration::from_secs_f64(options.grace), &coordinator);
     job.flush();
     Ok(code)
+}
+
+/// What a rank's process ended with that failed.
+type Failure = (u32, ExitStatus);
+
+/// The failure of the rank that gave up or went ahead of all others, as those may have failed because of it: who
+/// ends first is chance. `failures` are in the order in which processes ended, `departures` in that in
+/// which ranks left the place where they met.
+fn first(failures: &[Failure], departures: &[u32]) -> Option<Failure> {
+    let place = |rank| departures.iter().position(|&gone| gone == rank);
+    failures.iter().copied().min_by_key(|&(rank, _)| place(rank).unwrap_or(usize::MAX))
 }
 
 /// One rank, with what `World::from_env` looks for.
@@ -142,8 +153,14 @@ impl Job {
 
     /// Waits until all ranks have ended. When one fails, or a signal comes, the others have `grace` to
     /// end, then are told to, then are made to.
-    fn wait(&mut self, events: &Receiver<Event>, grace: Duration) -> ExitCode {
-        let mut code = None;
+    fn wait(
+        &mut self,
+        events: &Receiver<Event>,
+        grace: Duration,
+        coordinator: &Coordinator,
+    ) -> ExitCode {
+        let mut failures = Vec::new();
+        let mut stopped = None;
         // What is done to those that still run, and when.
         let mut next: Option<(Instant, Signal)> = None;
         while self.groups.iter().any(Option::is_some) {
@@ -152,16 +169,23 @@ impl Job {
             match events.recv_timeout(wait) {
                 Ok(Event::Ended(rank, status)) => {
                     self.groups[rank as usize] = None;
+                    let reason = format!("its process {} and had not joined", fate(status));
+                    let is_missed = coordinator.ended(rank, reason);
+                    if !status.success() || is_missed {
+                        let apart = if is_missed { ", and had not joined the others" } else { "" };
+                        eprintln!("flux launch: rank {rank} {}{apart}", fate(status));
+                    }
                     if !status.success() {
-                        eprintln!("flux launch: rank {rank} {}", fate(status));
-                        code.get_or_insert_with(|| exit_code(status));
+                        failures.push((rank, status));
                         next.get_or_insert_with(|| (Instant::now() + grace, Signal::TERM));
                     }
                 }
                 Ok(Event::Signal(signal)) => {
                     eprintln!("flux launch: signal {} goes to all ranks", signal.as_raw());
                     self.signal(signal);
-                    code.get_or_insert_with(|| ExitCode::from(128 + signal.as_raw() as u8));
+                    if failures.is_empty() {
+                        stopped.get_or_insert(signal);
+                    }
                     next.get_or_insert_with(|| (Instant::now() + grace, Signal::KILL));
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -173,7 +197,11 @@ impl Job {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        code.unwrap_or(ExitCode::SUCCESS)
+        match (stopped, first(&failures, &coordinator.departures())) {
+            (Some(signal), _) => ExitCode::from(128 + signal.as_raw() as u8),
+            (None, Some((_, status))) => exit_code(status),
+            (None, None) => ExitCode::SUCCESS,
+        }
     }
 
     /// Waits for the last output; what a process that outlives its rank may still write is let go.
@@ -223,4 +251,20 @@ fn fate(status: ExitStatus) -> String {
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cause_is_the_rank_that_left_first() {
+        let [one, seven, killed] = [1 << 8, 7 << 8, 9].map(ExitStatus::from_raw);
+        // Rank 2 heard of rank 1, and its process was through sooner.
+        assert_eq!(first(&[(2, one), (1, seven)], &[1, 2]), Some((1, seven)));
+        assert_eq!(first(&[(0, one), (2, one), (1, killed)], &[3, 1, 2, 0]), Some((1, killed)));
+        // Where ranks never met, the process that ended first.
+        assert_eq!(first(&[(2, one), (1, seven)], &[]), Some((2, one)));
+        assert_eq!(first(&[], &[0, 1]), None);
+    }
 }

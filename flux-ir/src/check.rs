@@ -22,6 +22,7 @@ mod counters;
 mod coverage;
 mod deadlock;
 mod effects;
+mod ends;
 mod epochs;
 mod explain;
 mod family;

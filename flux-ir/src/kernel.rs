@@ -332,6 +332,14 @@ pub enum Op {
         /// What to write; rounded to the output's element type.
         x: Value,
     },
+    /// Writes an output of the extents of a gathered tensor: all rows that ranks own of it, each once,
+    /// whichever tiles wait for them. Yields nothing.
+    Keep {
+        /// An output of the element type of what is kept.
+        output: ParamId,
+        /// An [`Op::Wait`] or an [`Op::Ready`], which says when rows are there.
+        rows: Value,
+    },
 }
 
 /// An op with the place it was written.

@@ -14,6 +14,7 @@
 //! | `chain::place` | tensors | workspace and signals of a sum that passes from rank to rank |
 //! | `one_shot::place` | tensors | workspace and signals of a sum that every rank takes |
 //! | `protocol::place` | tensors | workspace, signals and roles of the user's own |
+//! | `keep::place` | workspace | the copy warps that give gathered tensors back |
 //! | `tiles::order` | chunk maps | the tile table |
 //! | `gemm::build` | all of the above | the agent on CTAs |
 //! | `Total::bring` | tiles | the agent that brings sums from their owners |
@@ -22,9 +23,11 @@
 
 mod build;
 mod chain;
+mod checked;
 mod exchange;
 mod gather;
 mod gemm;
+mod keep;
 mod one_shot;
 mod protocol;
 mod pull;
@@ -43,6 +46,7 @@ use crate::kernel::{Distribution, Kernel, Op, OpEntry, Param, ParamId};
 use crate::program::Program;
 use crate::schedule::{AllReduce, ReduceScatter, Schedule, Transport};
 use build::Builder;
+pub use checked::checked;
 use usage::Dim;
 
 /// Lowers `kernel` under `schedule`, for any M, N, K ≥ 1 and any world.
@@ -64,6 +68,7 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
     let chain = chain::place(&mut builder, &tensors);
     let one_shot = one_shot::place(&mut builder, &tensors);
     let protocol = protocol::place(&mut builder, &tensors, one_shot.as_ref());
+    let kept = keep::place(&mut builder, &tensors, &gathers, protocol.as_ref());
     let exchanges = exchange::place(&mut builder, &tensors);
     let tiles = tiles::order(&mut builder, &tensors, (&gathers, &exchanges), scatter.as_ref());
     let moved = gemm::Moved {
@@ -73,17 +78,18 @@ pub fn lower(kernel: &Kernel, schedule: &Schedule) -> Result<Program, Diagnostic
         chain: chain.as_ref(),
         one_shot: one_shot.as_ref(),
         protocol: protocol.as_ref(),
+        kept: kept.as_ref(),
     };
     gemm::build(&mut builder, &tensors, &values, &moved, &tiles);
     if let Some(total) = scatter.as_ref().and_then(|scatter| scatter.total.as_ref()) {
         let agent = total.bring(&mut builder, &tensors, &tiles);
-        builder.program.agents.push(agent);
+        builder.beside(agent);
     }
     if let Some(scatter) = &scatter
         && let Some(pulled) = scatter.pulled
     {
         let agent = pulled.bring(&mut builder, &tensors, (scatter, &tiles));
-        builder.program.agents.push(agent);
+        builder.beside(agent);
     }
     if let Some(agent) = exchanges.land(&mut builder, &tensors, &tiles) {
         builder.program.agents.push(agent);
@@ -107,6 +113,7 @@ fn transport(
     schedule: &Schedule,
     usage: &usage::Usage,
 ) -> Result<(), Diagnostics> {
+    countable(kernel, schedule)?;
     let find = |wanted: Distribution| {
         kernel.params.iter().find(|(id, _)| {
             kernel.tensor(*id).is_some_and(|(distribution, ..)| distribution == wanted)
@@ -239,6 +246,24 @@ fn bulk_copies(
     );
     let help = format!("leave `transport` out, or add `{copied}`");
     Err(Diagnostic::new(Rule::Schedule, param.span, message).help(help).into())
+}
+
+/// Whether rows and copies of the schedule are numbers that index arithmetic can take.
+fn countable(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
+    const MOST: u32 = i32::MAX as u32;
+    let counts = [
+        ("chunk_rows", schedule.chunk_rows),
+        ("head", schedule.head.map(|head| head.rows.max(head.copies))),
+        ("tail", schedule.tail.map(|tail| tail.rows.max(tail.slices))),
+    ];
+    for (name, count) in counts {
+        if let Some(count) = count.filter(|&count| count > MOST) {
+            let message = format!("{name} = {count} is over the limit of {MOST}");
+            let help = format!("leave `{name}` out, or cut what a rank holds: it has no more rows");
+            return Err(Diagnostic::new(Rule::Schedule, kernel.span, message).help(help).into());
+        }
+    }
+    Ok(())
 }
 
 /// Whether the schedule moves contributions to a scattered output as they can be: a sum that passes

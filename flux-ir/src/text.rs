@@ -11,7 +11,7 @@
 //!              "for" "tile" "in" %param ["slices" expr] "{" span { op span } "}" "}"
 //! protocol = "protocol" "{" ["vars" %name {"," %name}] { buffer | signals | agent } "}"
 //! param    = %name ":" ("f32" | "&" ["mut"] distribution "<" element ">") span
-//! op       = "store" %param "," %7  |  %7 "=" yields
+//! op       = ("store" | "keep") %param "," %7  |  %7 "=" yields
 //! yields   = "await" %signal "[" expr [".." expr] "]" ["times" expr] | "ready" %buffer "after" %7
 //!          | "wait" %param | "gemm" (%param | %7) "," %param [".t"]
 //!          | ("cols" | "rows" | "load" | "scalar") %param | "const" float

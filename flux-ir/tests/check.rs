@@ -11,6 +11,8 @@ use std::time::Instant;
 
 #[path = "check/schedules.rs"]
 mod schedules;
+#[path = "check/whole_devices.rs"]
+mod whole_devices;
 
 const KERNELS: [&str; 4] = ["gemm", "ag_gemm_gelu", "gemm_rs", "ag_gemm_rs_gated"];
 

@@ -35,9 +35,8 @@ pub(crate) fn compile(
     if let Some(known) = cache::look_up(&key) {
         return Ok(known);
     }
-    let program = lower::lower(kernel, schedule)?;
-    let fingerprint = of_program(&program);
-    let verified = check::verify(program)?;
+    let verified = lower::checked(kernel, schedule)?;
+    let fingerprint = of_program(verified.program());
     let compiled = machine_code(&verified, fingerprint)?;
     cache::store(&key, &compiled);
     Ok(compiled)

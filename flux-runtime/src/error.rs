@@ -445,8 +445,8 @@ pub enum Error {
     },
     /// A second process of the same rank.
     #[error(
-        "rank {rank} is here already: another job uses the same address, or two processes were \
-         started with the same rank"
+        "rank {rank} is here already: this process has joined before (keep its `World`, and clone it or \
+         pass it on), another job uses the same address, or two processes were started with the same rank"
     )]
     RankTaken {
         /// The rank.

@@ -212,6 +212,72 @@ fn a_rank_comes_once() {
 }
 
 #[test]
+fn who_has_left_is_told_to_keep_its_world() {
+    let coordinator = Coordinator::listen("127.0.0.1:0", 1, None).unwrap();
+    let at = coordinator.address();
+    drop(Joined::new(&job(0, 1, at), Vec::new(), LONG).unwrap());
+    // The coordinator hears of it a little later.
+    let again = || Joined::new(&job(0, 1, at), Vec::new(), LONG).map(drop).unwrap_err();
+    let start = Instant::now();
+    let mut says = again();
+    while matches!(says, Error::RankTaken { .. }) && start.elapsed() < LONG {
+        says = again();
+    }
+    let says = says.to_string();
+    assert!(says.contains("rank 0 has joined and has left, and a rank joins once"), "{says}");
+    assert!(!says.contains("has ended") && says.contains("clone it or pass it on"), "{says}");
+}
+
+#[test]
+fn a_process_that_ends_before_it_joins_is_told_at_once() {
+    let coordinator = Coordinator::listen("127.0.0.1:0", 3, None).unwrap();
+    let at = coordinator.address();
+    assert!(!coordinator.ended(9, "there is none"));
+    let start = Instant::now();
+    let found = std::thread::scope(|scope| {
+        let others = [0, 1].map(|rank| {
+            scope.spawn(move || Joined::new(&job(rank, 3, at), Vec::new(), LONG).map(drop))
+        });
+        std::thread::sleep(SHORT / 4);
+        assert!(coordinator.ended(2, "its process ended with exit status 0 and had not joined"));
+        assert!(!coordinator.ended(2, "it did so before"));
+        others.map(|other| other.join().unwrap())
+    });
+    assert!(start.elapsed() < LONG / 2);
+    for says in found {
+        let says = says.unwrap_err().to_string();
+        let expected =
+            "rank 2 has given up: its process ended with exit status 0 and had not joined";
+        assert_eq!(says, expected);
+    }
+    // It was the first to go.
+    assert_eq!(coordinator.departures()[0], 2);
+}
+
+#[test]
+fn who_gives_up_comes_ahead_of_those_who_hear_of_it() {
+    for first in 0..3 {
+        let coordinator = Coordinator::listen("127.0.0.1:0", 3, None).unwrap();
+        let joined = join_all(&coordinator, 3);
+        // All end a run well, and then one fails.
+        for run in 0..2 {
+            let places: Vec<_> = joined.iter().map(Joined::meet).collect();
+            ranks(3, |rank| {
+                let place = &places[rank as usize];
+                if run == 0 || rank == first {
+                    place.abandon(rank, "its program has ended").unwrap();
+                } else {
+                    place.all_gather(rank, 1, vec![], LONG).unwrap_err();
+                    place.abandon(rank, "its program has ended").unwrap();
+                }
+            });
+        }
+        assert_eq!(coordinator.departures()[0], first);
+        assert_eq!(coordinator.departures().len(), 3);
+    }
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

@@ -259,7 +259,7 @@ fn two_jobs_at_one_address() {
     let mut first: Vec<_> = [0, 1].map(|rank| start("share", (rank, 3, port), &[])).into();
     thread::sleep(PAUSE);
     let second = [0, 1].map(|rank| start("impatient", (rank, 3, port), &[]));
-    let texts = ["cannot listen at 127.0.0.1:", "rank 1 is here already: another job"];
+    let texts = ["cannot listen at 127.0.0.1:", "another job uses the same address"];
     for (rank, text) in second.into_iter().zip(texts) {
         rank.fail(text);
     }

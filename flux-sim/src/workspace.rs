@@ -464,7 +464,8 @@ mod tests {
     fn a_lock_guards_no_more_than_one_slice_of_what_arrives_along_k() {
         let text = include_str!("../../examples/protocols.rs");
         let found = flux_syntax::read_file(text).expect("a source text").into_iter();
-        let sliced = found.filter_map(|found| found.kernel).find(|kernel| kernel.name == "sliced");
+        let sliced =
+            found.filter_map(|found| found.kernel.ok()).find(|kernel| kernel.name == "sliced");
         let schedule = Schedule::host().tile(16, 24, 16);
         let program = lower(&sliced.expect("the protocol"), &schedule).expect("a Program");
         let named = |name: &str| {

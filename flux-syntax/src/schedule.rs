@@ -256,7 +256,12 @@ fn number(name: &str, value: &Expr) -> Result<u32, Diagnostic> {
             span,
             format!("expected a whole number above 0 for `{name}`, found `{found}`"),
         )
-        .help(format!("write `{name} = 4`"))
+        .help(match name {
+            "jitter" => {
+                "leave `jitter` out for no pauses, or write `jitter = 30`, in µs".to_owned()
+            }
+            _ => format!("write `{name} = 4`"),
+        })
     };
     let Expr::Lit(literal) = value else {
         return Err(wrong());

@@ -8,7 +8,7 @@ use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::source::copies_first;
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{BufferId, Op, Program, Sym};
+use flux_ir::program::{BufferId, BufferKind, Op, Program, Sym};
 use flux_ir::{AllGather, Arrival, Cache, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
@@ -386,6 +386,8 @@ fn row_bytes(program: &Program, launch: Launch) -> u64 {
             Op::Copy { to, .. } => Some(to.buffer),
             _ => None,
         })
+        // What copies leave in an output has arrived before.
+        .filter(|&buffer| program.buffers[buffer].kind == BufferKind::Symmetric)
         .collect();
     buffers.sort_unstable();
     buffers.dedup();

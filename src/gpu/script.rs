@@ -13,7 +13,7 @@ mod merge;
 
 use deeds::{Deed, Deeds, Raise, deeds, reads_peers};
 use flux_ir::eval::{Change, Launch, RankView, Region};
-use flux_ir::program::{Agent, BufferId, Engine, Op, Program, SignalId, Stmt};
+use flux_ir::program::{Agent, At, BufferId, Engine, Op, Program, SignalId, Statements, Stmt};
 use std::collections::BTreeMap;
 
 /// Stores of CTAs are gathered into copies of so many bytes: tile by tile they are too many for a
@@ -123,15 +123,24 @@ pub(super) fn scripts(
     Ok([odd, even])
 }
 
-/// Whether an agent copies behind what other agents that copy say.
+/// Whether an agent copies to peers behind what other agents that copy say. What it copies to its own rank
+/// alone is nobody else's.
 fn hands_on(program: &Program, agent: &Agent) -> bool {
     let copies = |agent: &&Agent| agent.engine != Engine::Ctas;
+    let sends = |stmt: &Stmt| match &stmt.op {
+        Op::Copy { to, .. } => to.at != At::Own,
+        Op::Signal { at, .. } => *at != At::Own,
+        _ => false,
+    };
     let is_raised = |array: SignalId| {
         let mut raises = program.agents.values().filter(copies).flat_map(Agent::statements);
         raises.any(|stmt| matches!(stmt.op, Op::Signal { signal, .. } if signal == array))
     };
     let waits = |stmt: &Stmt| matches!(stmt.op, Op::Wait { signal, .. } if is_raised(signal));
-    copies(&agent) && agent.statements().any(waits)
+    let first =
+        agent.body.iter().position(|stmt| Statements::of(std::slice::from_ref(stmt)).any(waits));
+    let behind = first.map_or(&[][..], |first| &agent.body[first..]);
+    copies(&agent) && Statements::of(behind).any(sends)
 }
 
 impl Script {
@@ -366,19 +375,23 @@ mod tests {
 
     #[test]
     fn pieces_of_a_push_arrive_by_chunks_each_told_of_once() {
-        let schedule = Schedule::sm_90a().transport(flux_ir::Transport::Put).chunk_rows(100);
-        let program = program(crate::kernels::ag_gemm::definition(), schedule);
-        let [odd, even] = scripts(&program, launch(1000, 512, 4), 0).unwrap();
-        for script in [&odd, &even] {
-            let peers: Vec<u32> = script.segments.iter().map(|segment| segment.peer).collect();
-            assert_eq!(peers, [3, 3, 3, 2, 2, 2, 1, 1, 1]);
-            for segment in &script.segments {
-                assert_eq!((segment.parts.len(), segment.words.len()), (1, 1), "{segment:?}");
-                let of_pieces = segment.words[0].value;
-                assert_eq!((of_pieces.offset, of_pieces.per_launch % 3), (0, 0));
+        let of_chunk = [flux_ir::Transport::Put, flux_ir::Transport::Tma].map(|transport| {
+            let schedule = Schedule::sm_90a().transport(transport).chunk_rows(100);
+            let program = program(crate::kernels::ag_gemm::definition(), schedule);
+            let [odd, even] = scripts(&program, launch(1000, 512, 4), 0).unwrap();
+            for script in [&odd, &even] {
+                let peers: Vec<u32> = script.segments.iter().map(|segment| segment.peer).collect();
+                assert_eq!(peers, [3, 3, 3, 2, 2, 2, 1, 1, 1]);
+                for segment in &script.segments {
+                    assert_eq!((segment.parts.len(), segment.words.len()), (1, 1), "{segment:?}");
+                    assert_eq!(segment.words[0].value.offset, 0);
+                }
+                assert_eq!(bytes(script, 1), 250 * 256 * 2);
             }
-            assert_eq!(bytes(script, 1), 250 * 256 * 2);
-        }
+            odd.segments[0].words[0].value.per_launch
+        });
+        // Three warps raise each piece, or the one that feeds bulk copies.
+        assert_eq!(of_chunk[0], 3 * of_chunk[1]);
     }
 
     #[test]

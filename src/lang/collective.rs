@@ -2,7 +2,9 @@
 //!
 //! A shard is `ceil(rows / world)` consecutive rows; the last shards may be smaller or empty.
 
-use super::{Element, Fragment, Never, Reduction, Rows, Tile, Tiles, Transposed, sealed::Sealed};
+use super::{
+    Element, Fragment, Global, Never, Reduction, Rows, Tile, Tiles, Transposed, sealed::Sealed,
+};
 use std::marker::PhantomData;
 
 /// Rows that arrive from their owners: each rank has a row shard, and every rank reads all rows.
@@ -45,6 +47,36 @@ impl<T: Element> Gathered<T> {
     /// [`tile.reduction()`](Tile::reduction), until each part of it has that a product comes to.
     pub fn wait<P: Awaited>(&self, part: P) -> P::Arrived<T> {
         let _ = part;
+        match self.never {}
+    }
+
+    /// Writes the rows of every rank to `output`, which has the columns of this tensor and the rows of all
+    /// ranks: what a backward pass, a second projection or a residual needs of what was gathered for the
+    /// product.
+    ///
+    /// It stands beside the loop over tiles, whose products use the tensor: rows are copied as they arrive, once
+    /// each, while tiles are multiplied.
+    ///
+    /// ```
+    /// # use flux::prelude::*;
+    /// /// X = all_gather(A), and C = X · Bᵀ
+    /// #[flux::kernel]
+    /// fn ag_gemm_gathered(
+    ///     a: &Gathered<bf16>,
+    ///     b: &Global<bf16>,
+    ///     x: &mut Global<bf16>,
+    ///     c: &mut Global<bf16>,
+    /// ) {
+    ///     a.all_gather_into(x);
+    ///     for tile in c.tiles() {
+    ///         let a = a.wait(tile.rows());
+    ///         c.store(tile, gemm(a, b.t(), tile));
+    ///     }
+    /// }
+    /// # fn main() {}
+    /// ```
+    pub fn all_gather_into(&self, output: &mut Global<T>) {
+        let _ = output;
         match self.never {}
     }
 }

@@ -35,7 +35,7 @@
 //! |---|---|---|
 //! | [`&Global<T>`](Global) | this rank's tensor, read | [`t`](Global::t), [`load`](Global::load), [`cols`](Global::cols), [`rows`](Global::rows) |
 //! | [`&mut Global<T>`](Global) | this rank's tensor, written | [`tiles`](Global::tiles), [`store`](Global::store) |
-//! | [`&Gathered<T>`](Gathered) | each rank has a row shard, all rows are read, or summed over | [`wait`](Gathered::wait) |
+//! | [`&Gathered<T>`](Gathered) | each rank has a row shard, all rows are read, or summed over | [`wait`](Gathered::wait), [`all_gather_into`](Gathered::all_gather_into) |
 //! | [`&Sharded<T>`](Sharded) | each rank has a row shard and reads that | [`load`](Sharded::load), [`rows`](Sharded::rows) |
 //! | [`&mut Scattered<T>`](Scattered) | summed over the ranks; each keeps its row shard | [`tiles`](Scattered::tiles), [`add`](Scattered::add), [`reduce`](Scattered::reduce), [`store`](Scattered::store) |
 //! | [`&mut Reduced<T>`](Reduced) | summed over the ranks; each gets the whole sum | [`tiles`](Reduced::tiles), [`add`](Reduced::add), [`reduce`](Reduced::reduce), [`store`](Reduced::store) |
@@ -51,7 +51,8 @@
 //! One loop `for tile in c.tiles() { … }` over an output `c`; in it, and before it,
 //! `let name = …;`. A name can be reused, nothing is assigned. There are no conditions and no
 //! other loops: [`gemm`] contains the sum over k, and [`max`], [`min`] and [`relu`] choose.
-//! Several outputs are stored in the same loop. Protocols of one's own have a little more, below.
+//! Several outputs are stored in the same loop. Beside it may stand
+//! [`all_gather_into`](Gathered::all_gather_into): the rows of a gathered tensor, as they are. Protocols of one's own have a little more, below.
 //!
 //! # Values
 //!

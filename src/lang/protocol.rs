@@ -70,7 +70,7 @@ impl<T: Element> Symmetric<T> {
 
     /// Adds `source` to the same rows and columns on rank `to`, in place: each element is rounded once.
     /// `after` says that what it is added to lies there; of several ranks that add to one place, each
-    /// waits for the one before it, so a sum has one order. Roles that add run on copy warps.
+    /// waits for the one before it, so a sum has one order. Roles that add run on copy warps, or in bulk copies.
     pub fn reduce_add(&self, to: u32, source: impl Source<T>, after: Arrived) -> Put {
         let _ = (to, source, after);
         match self.never {}
@@ -175,7 +175,7 @@ impl Signals {
 }
 
 /// Runs beside the loop over tiles, on the engine that the schedule's `transport` names: a copy engine,
-/// or the kernel's own copy warps (`put`), over which each copy is split.
+/// or the kernel's own copy warps (`put`) or bulk copies (`tma`), over which each copy is split.
 ///
 /// A role is a sequence of `let`, `for` over ranges, `if`, [`put`](Symmetric::put),
 /// [`reduce_add`](Symmetric::reduce_add), [`get`](Symmetric::get),

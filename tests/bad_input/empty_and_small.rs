@@ -33,6 +33,25 @@ fn a_sum_over_nothing_is_refused_on_every_rank_and_costs_nothing() -> Result<(),
 }
 
 #[test]
+fn rows_are_gathered_beside_tiles_alone() -> Result<(), Error> {
+    let launch = |rank: &Rank, [m, n, k]: [usize; 3]| {
+        let kernel = ag_gemm_gathered::load(rank)?;
+        let a = rank.zeros(rank.own_range(m).len(), k)?;
+        let (mut x, mut c) = (rank.zeros(m, k)?, rank.zeros(m, n)?);
+        kernel.launch(&a, &rank.zeros(n, k)?, &mut x, &mut c)
+    };
+    for error in errors(&host(2), |rank| launch(rank, [4, 0, 8])) {
+        let says = error.to_string();
+        assert!(says.contains("`x` keeps what is gathered, and m or n is 0"), "{says}");
+    }
+    host(2).run(|rank| {
+        launch(rank, [0, 4, 8])?;
+        launch(rank, [4, 1, 8])
+    })?;
+    Ok(())
+}
+
+#[test]
 fn fewer_rows_than_ranks_are_right() -> Result<(), Error> {
     let (n, k) = (3, 5);
     for m in [1, 2, 3, 5] {

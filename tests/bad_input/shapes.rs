@@ -18,6 +18,18 @@ fn two_parameters_that_disagree_are_named_with_both_numbers() {
 }
 
 #[test]
+fn what_was_gathered_has_all_rows_and_the_columns_of_a_shard() {
+    let launch = |x: (usize, usize), says: &str| {
+        all_say(&host(2), says, |rank| {
+            let (a, b, mut c) = (rank.zeros(2, 8)?, rank.zeros(16, 8)?, rank.zeros(4, 16)?);
+            ag_gemm_gathered::load(rank)?.launch(&a, &b, &mut rank.zeros(x.0, x.1)?, &mut c)
+        });
+    };
+    launch((4, 16), "`a` has k = 8 (rank 0), `x` has k = 16 (rank 0)");
+    launch((2, 8), "`x` has m = 2 (rank 0), `c` has m = 4 (rank 0)");
+}
+
+#[test]
 fn ranks_that_disagree_are_named_with_both_numbers_on_every_rank() {
     let says = "`b` has n = 16 (rank 0), `b` has n = 24 (rank 2)";
     all_say(&host(4), says, |rank| {
@@ -130,8 +142,44 @@ fn rows_that_ranks_own_are_those_of_their_tensors() {
         "`launch_with_rows` of `rows_to_columns` was told the rows of 2 ranks, the world has 3";
     all_say(&world, says, |rank| exchange(rank, [own(rank), 7], Some(&[5, 2])));
     let most = u32::MAX as usize;
-    let says = "m = 4294967295 is over the limit of 2147483647";
-    all_say(&world, says, |rank| exchange(rank, [own(rank), 7], Some(&[most, 0, 2])));
+    let says = "`launch_with_rows`: rows of rank 1 = 4294967295 is over the limit of 2147483647";
+    all_say(&world, says, |rank| exchange(rank, [own(rank), 7], Some(&[5, most, 2])));
+}
+
+/// Rows that one rank alone has wrong: every rank hears of it, and the next launch is everybody's again.
+#[test]
+fn rows_that_one_rank_refuses_are_refused_by_all() {
+    let rows = [5, 0, 2];
+    let wrong: [&[usize]; 3] = [&[5, 2], &[5, 0, 2, 0], &[5, usize::MAX, 2]];
+    for wrong in wrong {
+        let found = host(3).run(|rank| {
+            let kernel = rows_to_columns::load(rank)?;
+            let own = rows[rank.index() as usize];
+            let x = rank.tensor(own, 4, &vec![bf16::ONE; own * 4])?;
+            let launch = |rows: &[usize]| {
+                let mut c = rank.zeros::<bf16>(7, rank.own_rows(4))?;
+                kernel.launch_with_rows(rows, &x, &mut c)?;
+                Ok::<_, Error>(c.to_vec()?.iter().map(|x| x.to_f32()).sum::<f32>())
+            };
+            let first = launch(if rank.index() == 1 { wrong } else { &rows });
+            let first = first.expect_err("rank 1 is told other rows").to_string();
+            let sum = launch(&rows)?;
+            assert_eq!(sum, 7.0 * rank.own_rows(4) as f32);
+            Ok((first, launch(&rows)?))
+        });
+        let found = found.expect("the launches behind it");
+        for (rank, (says, _)) in found.iter().enumerate() {
+            match rank {
+                1 => assert!(says.contains("`launch_with_rows`"), "{says}"),
+                _ => assert!(
+                    says.starts_with(&format!(
+                        "rank {rank} is about to launch `rows_to_columns` over ranks of [5, 0, 2] rows, rank 1"
+                    )),
+                    "{says}"
+                ),
+            }
+        }
+    }
 }
 
 #[test]

@@ -180,7 +180,9 @@ fn stalls(operators: &mut Operators<'_>, gathers: bool, limit: Duration) {
     else {
         panic!("expected a stall, found: {stall}")
     };
-    assert_eq!(*rank, operators.rank.index());
+    // On the host the wait that gave up first is what all are told.
+    let first = operators.rank.stream().is_none() && *rank < operators.rank.world_size();
+    assert!(first || *rank == operators.rank.index(), "{stall}");
     assert_eq!(kernel, if gathers { "gathered" } else { "scattered" });
     assert!(file.ends_with("life.rs") && *line > 0, "{stall}");
     assert!(signal.contains(if gathers { "arrived" } else { "landed" }), "{stall}");

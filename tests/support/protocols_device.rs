@@ -25,10 +25,46 @@ mod kernels {
             c.store(tile, gemm(a, b.t(), tile));
         }
     }
+
+    /// What is gathered is an output as well, however it travels.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, chunk_rows = 50)]
+    #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, tail = (70, 3))]
+    #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, transport = put)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_gather = pull)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_gather = ring, chunk_rows = 100)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_gather = pull, transport = put, chunk_rows = 37)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_gather = ring, transport = put)]
+    pub fn kept(a: &Gathered<bf16>, b: &Global<bf16>, x: &mut Global<bf16>, c: &mut Global<bf16>) {
+        a.all_gather_into(x);
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.store(tile, gemm(a, b.t(), tile));
+        }
+    }
+
+    /// Beside a sum that copy warps bring from its owners.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = two_shot)]
+    pub fn kept_and_reduced(
+        a: &Gathered<bf16>,
+        b: &Global<bf16>,
+        x: &mut Global<bf16>,
+        c: &mut Reduced<bf16>,
+    ) {
+        a.all_gather_into(x);
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            c.add(tile, gemm(a, b.t(), tile));
+        }
+    }
 }
 
 /// Smaller than a tile and than the world; ragged; tiles that straddle shards; several waves.
 const SHAPES: [[usize; 3]; 4] = [[1, 8, 8], [5, 130, 72], [301, 264, 200], [700, 520, 328]];
+
+/// The same for sums of few rows.
+const FEW_ROWS: [[usize; 3]; 4] = [[1, 8, 8], [5, 130, 72], [37, 264, 200], [130, 520, 72]];
 
 /// Launches: both parities of the epoch, and the first again.
 const LAUNCHES: usize = 3;
@@ -47,7 +83,7 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
     });
     let members = [1, 2, 4, 8].into_iter().flat_map(|ranks| [(ranks, 0), (ranks, 1)]);
     let flagged = members.map(|(ranks, schedule)| {
-        let run = move || exact(ranks, schedule, low_latency::count_wrong);
+        let run = move || exact_of(FEW_ROWS, ranks, schedule, low_latency::count_wrong);
         Trial::test(format!("low_latency_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
     let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..6).map(move |way| (ranks, way)));
@@ -55,14 +91,28 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
         let run = move || exact(ranks, schedule, wrong_of_gathered);
         Trial::test(format!("gathered_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    trials.chain(sums).chain(flagged).chain(gathers).collect()
+    let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..8).map(move |way| (ranks, way)));
+    let kept = ways.map(|(ranks, schedule)| {
+        let run = move || exact(ranks, schedule, wrong_of_kept);
+        Trial::test(format!("kept_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
+    });
+    trials.chain(sums).chain(flagged).chain(gathers).chain(kept).collect()
 }
 
 /// Launches on a rank, of rows, columns and reduction, under a schedule by number: wrong elements.
 type CountWrong = fn(&Rank, [usize; 3], usize, Option<usize>) -> Result<usize, Error>;
 
 fn exact(ranks: u32, schedule: usize, count_wrong: CountWrong) -> Result<(), Failed> {
-    for shape in SHAPES {
+    exact_of(SHAPES, ranks, schedule, count_wrong)
+}
+
+fn exact_of(
+    shapes: [[usize; 3]; 4],
+    ranks: u32,
+    schedule: usize,
+    count_wrong: CountWrong,
+) -> Result<(), Failed> {
+    for shape in shapes {
         let world = World::virtual_ranks(0, ranks)?;
         let wrong = world.run(|rank| count_wrong(rank, shape, LAUNCHES, Some(schedule)))?;
         assert_eq!(wrong, vec![0; ranks as usize], "{shape:?} over {ranks}");
@@ -90,6 +140,53 @@ fn wrong_of_gathered(
         let expected = product(&a, &b, k, &(0..m).collect::<Vec<_>>());
         let rounded = expected.iter().map(|&x| bf16::from_f64(x));
         wrong += c.to_vec()?.iter().zip(rounded).filter(|(found, x)| **found != *x).count();
+    }
+    Ok(wrong)
+}
+
+/// Launches of a kernel that gives back what it gathers, the last of `schedule` that which sums as well: wrong
+/// elements of both outputs on this rank.
+fn wrong_of_kept(
+    rank: &Rank,
+    [m, n, k]: [usize; 3],
+    launches: usize,
+    schedule: Option<usize>,
+) -> Result<usize, Error> {
+    let schedules = (kernels::kept::definition().schedules)();
+    let kept = schedules.get(schedule.unwrap_or(0));
+    let kept = kept.map(|schedule| kernels::kept::load_with(rank, schedule)).transpose()?;
+    let reduced = match kept {
+        Some(_) => None,
+        None => Some(kernels::kept_and_reduced::load(rank)?),
+    };
+    let ranks = f64::from(rank.world_size());
+    let mut wrong = 0;
+    for launch in 0..launches as u64 {
+        let a = Draw::Integers.rows::<bf16>(2 * launch, 0..m, k);
+        let b = rank.tensor(n, k, &Draw::Integers.rows::<bf16>(2 * launch + 1, 0..n, k))?;
+        let own = rank.own_range(m);
+        let shard = rank.tensor(own.len(), k, &a[own.start * k..own.end * k])?;
+        let mut x = rank.tensor(m, k, &vec![bf16::NAN; m * k])?;
+        let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
+        let times = match (&kept, &reduced) {
+            (Some(kept), _) => {
+                kept.launch(&shard, &b, &mut x, &mut c)?;
+                1.0
+            }
+            (None, Some(reduced)) => {
+                reduced.launch(&shard, &b, &mut x, &mut c)?;
+                ranks
+            }
+            (None, None) => 0.0,
+        };
+        let expected = product(&a, &b.to_vec()?, k, &(0..m).collect::<Vec<_>>());
+        // Contributions are rounded, and so is their sum.
+        let rounded = expected.iter().map(|&x| {
+            let sum = bf16::from_f64(x).to_f64() * times;
+            bf16::from_f64(sum)
+        });
+        wrong += c.to_vec()?.iter().zip(rounded).filter(|(found, x)| **found != *x).count();
+        wrong += x.to_vec()?.iter().zip(&a).filter(|(found, x)| found != x).count();
     }
     Ok(wrong)
 }

@@ -106,7 +106,7 @@ typedef struct {
 
 static void *drive(void *given) {
   part *own = (part *)given;
-  own->launched = flux_launch_rank(own->kernel, own->rank, own->arguments, 3, FLUX_OWN_STREAM);
+  own->launched = flux_launch_rank(own->kernel, own->rank, own->arguments, 3, NULL, FLUX_OWN_STREAM);
   snprintf(own->error, sizeof own->error, "%s", flux_last_error());
   return NULL;
 }
@@ -147,17 +147,17 @@ static void describe(flux_handle bundle) {
 static void wrong_arguments(flux_handle kernel, problem *it) {
   flux_argument all[RANKS * 3];
   for (uint32_t rank = 0; rank < RANKS; rank++) arguments_of(it, rank, all + 3 * rank);
-  TOLD(flux_launch(kernel, all, 11, 0), FLUX_INVALID, "expected 12 arguments, found 11");
-  TOLD(flux_launch(kernel, NULL, 12, 0), FLUX_INVALID, "`arguments` is null");
-  TOLD(flux_launch_rank(kernel, 4, all, 3, 0), FLUX_INVALID, "rank 4 is not of this process");
-  TOLD(flux_launch_rank(kernel, 0, all, 2, 0), FLUX_INVALID, "`gemm_rs` has 3 parameters, found 2");
+  TOLD(flux_launch(kernel, all, 11, NULL, 0), FLUX_INVALID, "expected 12 arguments, found 11");
+  TOLD(flux_launch(kernel, NULL, 12, NULL, 0), FLUX_INVALID, "`arguments` is null");
+  TOLD(flux_launch_rank(kernel, 4, all, 3, NULL, 0), FLUX_INVALID, "rank 4 is not of this process");
+  TOLD(flux_launch_rank(kernel, 0, all, 2, NULL, 0), FLUX_INVALID, "`gemm_rs` has 3 parameters, found 2");
 
   flux_argument *wrong = &all[3 * 2 + 1];
   const flux_argument right = *wrong;
 #define WRONG(change, words)                                                                       \
   do {                                                                                             \
     change;                                                                                        \
-    TOLD(flux_launch(kernel, all, 12, 0), FLUX_INVALID, words);                                    \
+    TOLD(flux_launch(kernel, all, 12, NULL, 0), FLUX_INVALID, words);                                    \
     *wrong = right;                                                                                \
   } while (0)
   WRONG(wrong->data = NULL, "`b` (rank 2): expected host memory");
@@ -325,7 +325,7 @@ static void dlpack(flux_handle kernel, problem *it, flux_argument *all) {
     CHECK(found.data == it->b[1] && found.rows == N && found.cols == K);
     CHECK(found.dtype == FLUX_BF16 && found.device == FLUX_HOST);
     all[3 * 1 + 1] = found;
-    DONE(flux_launch(kernel, all, RANKS * 3, FLUX_OWN_STREAM));
+    DONE(flux_launch(kernel, all, RANKS * 3, NULL, FLUX_OWN_STREAM));
     CHECK(differences(it) == 0);
   }
   versioned.flags = 1;
@@ -339,13 +339,41 @@ static void dlpack(flux_handle kernel, problem *it, flux_argument *all) {
   CHECK(deleted == 0);
 }
 
+/* Rows become columns, over ranks that own rows of unequal number. */
+static void exchanged(flux_handle world, const char *path) {
+  enum { COLS = 8, ALL = 12 };
+  const uint64_t rows[RANKS] = {5, 0, 4, 3}, fewer[RANKS] = {5, 0, 4, 2};
+  static uint16_t x[RANKS][ALL * COLS], c[RANKS][ALL * COLS / RANKS];
+  flux_handle bundle = 0, kernel = 0;
+  flux_argument all[RANKS * 2];
+  uint32_t row = 0, differ = 0;
+  for (uint32_t rank = 0; rank < RANKS; rank++) {
+    for (uint32_t i = 0; i < rows[rank] * COLS; i++) x[rank][i] = bf16((float)(row * COLS + i));
+    row += (uint32_t)rows[rank];
+    all[2 * rank] = matrix(x[rank], rows[rank], COLS);
+    all[2 * rank + 1] = matrix(c[rank], ALL, COLS / RANKS);
+  }
+  DONE(flux_bundle_open(path, &bundle));
+  DONE(flux_kernel_load(world, bundle, NULL, &kernel));
+  TOLD(flux_launch(kernel, all, RANKS * 2, NULL, 0), FLUX_INVALID, "owns 3 of 12 rows of `x`");
+  TOLD(flux_launch(kernel, all, RANKS * 2, fewer, 0), FLUX_INVALID, "11 in all: `c` has 12");
+  DONE(flux_launch(kernel, all, RANKS * 2, rows, FLUX_OWN_STREAM));
+  for (uint32_t m = 0; m < ALL; m++)
+    for (uint32_t n = 0; n < COLS; n++)
+      differ += from_bf16(c[n / (COLS / RANKS)][m * (COLS / RANKS) + n % (COLS / RANKS)]) !=
+                (float)(m * COLS + n);
+  CHECK(differ == 0);
+  DONE(flux_close(kernel));
+  DONE(flux_close(bundle));
+}
+
 int main(int count, char **values) {
   static problem it;
   flux_argument all[RANKS * 3];
   flux_handle world = 0, bundle = 0, kernel = 0;
   flux_ranks ranks;
   int32_t device = 0;
-  if (count != 2) return 2;
+  if (count != 3) return 2;
   CHECK(flux_abi() == FLUX_ABI);
   CHECK(flux_version()[0] != 0);
   CHECK(flux_last_error()[0] == 0);
@@ -354,13 +382,22 @@ int main(int count, char **values) {
   CHECK(ranks.world == RANKS && ranks.first == 0 && ranks.count == RANKS);
   DONE(flux_rank_device(world, 3, &device));
   CHECK(device == FLUX_HOST);
+  {
+    const uint64_t shards[RANKS] = {3, 3, 3, 1};
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+      uint64_t own = 0;
+      DONE(flux_own_rows(world, rank, 10, &own));
+      CHECK(own == shards[rank]);
+    }
+    TOLD(flux_own_rows(world, RANKS, 10, NULL), FLUX_INVALID, "rank 4 is none of 4");
+  }
   DONE(flux_bundle_open(values[1], &bundle));
   describe(bundle);
   DONE(flux_kernel_load(world, bundle, NULL, &kernel));
   for (uint32_t seed = 0; seed < 3; seed++) {
     fill(&it, seed);
     for (uint32_t rank = 0; rank < RANKS; rank++) arguments_of(&it, rank, all + 3 * rank);
-    DONE(flux_launch(kernel, all, RANKS * 3, seed == 0 ? FLUX_OWN_STREAM : 0));
+    DONE(flux_launch(kernel, all, RANKS * 3, NULL, seed == 0 ? FLUX_OWN_STREAM : 0));
     CHECK(differences(&it) == 0);
   }
   it.c[1][0] ^= 0x80;
@@ -370,17 +407,18 @@ int main(int count, char **values) {
   wrong_arguments(kernel, &it);
   wrong_handles(world, bundle, kernel);
   fill(&it, 4);
-  DONE(flux_launch(kernel, all, RANKS * 3, FLUX_OWN_STREAM));
+  DONE(flux_launch(kernel, all, RANKS * 3, NULL, FLUX_OWN_STREAM));
   CHECK(differences(&it) == 0);
   dlpack(kernel, &it, all);
   DONE(flux_close(kernel));
-  TOLD(flux_launch(kernel, all, RANKS * 3, 0), FLUX_INVALID, "it has been closed");
+  TOLD(flux_launch(kernel, all, RANKS * 3, NULL, 0), FLUX_INVALID, "it has been closed");
   TOLD(flux_kernel_load(world, bundle, "sm_90a, tile = (64, 64, 32), stages = 3", &kernel),
        FLUX_INVALID, "expected a k-step of 128 bytes");
   DONE(flux_kernel_load(world, bundle, "sm_90a, tile = (128, 64, 64), stages = 3", &kernel));
   fill(&it, 9);
-  DONE(flux_launch(kernel, all, RANKS * 3, FLUX_OWN_STREAM));
+  DONE(flux_launch(kernel, all, RANKS * 3, NULL, FLUX_OWN_STREAM));
   CHECK(differences(&it) == 0);
+  exchanged(world, values[2]);
   stalled(bundle, &it);
   damaged(values[1]);
   DONE(flux_close(kernel));

@@ -137,7 +137,9 @@ impl<'c> Kernel<'c, '_> {
                 let from = self.slot(number);
                 let (high, wide) = stores.part(self, rows, &cut);
                 stores.each(self, (&rows.to, &cut), high, |at, within| match moved.leaves {
-                    Leaves::Stored => tma::store(cx, at, cx.add(from, within), wide),
+                    Leaves::Stored | Leaves::Flagged => {
+                        tma::store(cx, at, cx.add(from, within), wide)
+                    }
                     Leaves::Added => tma::add(cx, moved.kind, at, cx.add(from, within), wide),
                 })?;
                 tma::commit_group(cx);

@@ -7,6 +7,7 @@
 
 use super::Findings;
 use super::counters::Counters;
+use super::ends::Ends;
 use super::happens::{History, Scene};
 use super::machine::{Run, moment};
 use super::memory::{Access, Memory};
@@ -82,10 +83,10 @@ pub(super) fn check(scene: &Scene<'_, '_>, memory: &Memory, run: &Run, found: &m
     let raises: Vec<_> = raises.copied().collect();
     let history = History::new(layout.slot_count(), &raises);
     let scene = Scene { history: &history, carried: false, ..*scene };
-    let counters = Counters::new(&scene);
+    let (counters, ends) = (Counters::new(&scene), Ends::new(&scene));
     let mut without = Findings::default();
     for rank in 0..layout.launch.world {
-        races::check(&scene, memory, &run.segments, &counters, rank, &mut without);
+        races::check(&scene, memory, &run.segments, (&counters, &ends), rank, &mut without);
     }
     let carried = layout.program.signals.values().filter(|signal| signal.carrier.is_some());
     let names: Vec<String> = carried.map(|signal| format!("`%{}`", signal.name)).collect();

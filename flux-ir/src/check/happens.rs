@@ -6,8 +6,9 @@
 //! leads from the one to the other.
 //!
 //! [`Known`] holds how much of each actor is known at a step. The walk of an actor learns from
-//! each raise that a wait of its own stands for, which decides nearly every question at once;
-//! [`Past`] follows all paths, for those that are left.
+//! each raise that a wait of its own stands for, which decides nearly every question at once; what
+//! it learns from the exits of grids is worked out once for all ([`super::ends`]); [`Past`] follows
+//! all paths, for those that are left.
 
 use super::grouped::Grouped;
 use super::machine::Raise;
@@ -165,6 +166,9 @@ pub(super) struct Past {
     pub(super) known: Known,
     /// By actor: the stamp up to which its waits have been followed.
     followed: Vec<u32>,
+    /// By slot: how many of its first raises have been followed. What waits stand for are first raises,
+    /// more of them or fewer.
+    raised: Vec<u32>,
     /// By rank: the launch up to which all actors have been followed.
     over: Vec<u32>,
     work: Vec<(u32, u32, u32)>,
@@ -177,6 +181,7 @@ impl Past {
         Past {
             known: Known::nothing(layout),
             followed: vec![0; layout.actors.len()],
+            raised: vec![0; layout.slot_count()],
             over: vec![0; layout.launch.world as usize],
             work: Vec::new(),
             cost: layout.actors.len() as u64,
@@ -236,8 +241,11 @@ impl Past {
             let Act::Wait { slot, len, target } = step.act else { continue };
             for slot in slot..slot + len {
                 let raises = scene.history.stands_for(slot, target);
-                self.cost += raises.len() as u64;
-                for raise in raises {
+                let known = &mut self.raised[slot as usize];
+                let new = raises.get(*known as usize..).unwrap_or_default();
+                *known = (*known).max(raises.len() as u32);
+                self.cost += 1 + new.len() as u64;
+                for raise in new {
                     self.known.learn(layout, raise);
                     self.work.push((raise.actor, raise.stamp, raise.epoch));
                 }

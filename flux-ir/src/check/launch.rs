@@ -1,6 +1,7 @@
 //! Checks one launch: whether it can be run at all, then the run itself.
 
 use super::counters::Counters;
+use super::ends::Ends;
 use super::epochs::{self, EPOCH_LIMIT, Uniform};
 use super::happens::{History, Scene};
 use super::memory::Memory;
@@ -28,8 +29,9 @@ const CTA_LIMIT: u32 = 1 << 16;
 /// milliseconds.
 pub(super) const STEP_LIMIT: u64 = 1 << 33;
 
-/// Steps a launch of the family may take: there are hundreds.
-pub(super) const FAMILY_STEP_LIMIT: u64 = 1 << 24;
+/// Steps a launch of the family may take: there are hundreds, or as the bound counts them, which does not
+/// know how many pieces a chunk of few rows has, some millions.
+pub(super) const FAMILY_STEP_LIMIT: u64 = 1 << 28;
 
 /// The launch in words.
 pub(super) fn describe(launch: Launch) -> String {
@@ -133,11 +135,11 @@ fn decide(
     scopes::check(&layout, &traces, &history, found);
     let memory = Memory::new(&layout, &traces, rects, &run);
     let scene = Scene { layout: &layout, traces: &traces, history: &history, carried: true };
-    let counters = Counters::new(&scene);
+    let (counters, ends) = (Counters::new(&scene), Ends::new(&scene));
     let before = found.count;
     for of_rank in each_rank(launch, steps, |rank| {
         let mut found = Findings::default();
-        races::check(&scene, &memory, &run.segments, &counters, rank, &mut found);
+        races::check(&scene, &memory, &run.segments, (&counters, &ends), rank, &mut found);
         found
     }) {
         found.merge(of_rank);

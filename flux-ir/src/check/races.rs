@@ -5,14 +5,18 @@
 //! a race unless that one happens before the other in every run; so each actor's trace is walked
 //! once, and at an access the earlier ones of other actors are asked for.
 
+mod sums;
+mod told;
+mod writes;
+
 use super::Findings;
 use super::counters::{Counters, Group};
+use super::ends::{Ends, Heard};
 use super::happens::{Known, Past, Scene};
 use super::machine::Raise;
 use super::memory::{Access, Memory};
 use super::report::Report;
-use super::trace::{Act, Actor, ActorTrace, Proxy};
-use crate::eval::Region;
+use super::trace::{Act, Actor, Proxy};
 use crate::program::{BufferKind, Completion, Engine, Op, Stmt, ValueId};
 use std::cmp::Reverse;
 
@@ -25,7 +29,7 @@ pub(super) fn check(
     scene: &Scene<'_, '_>,
     memory: &Memory,
     segments: &[Vec<(u32, u32)>],
-    counters: &Counters,
+    (counters, ends): (&Counters, &Ends),
     rank: u32,
     found: &mut Findings,
 ) {
@@ -33,12 +37,17 @@ pub(super) fn check(
         scene: *scene,
         memory,
         counters,
+        ends,
         report: Report::new(scene.layout, memory, found),
         me: Me::default(),
         known: Known::nothing(scene.layout),
         fenced: Known::nothing(scene.layout),
         learned: Vec::new(),
         since_fence: Vec::new(),
+        raised: vec![0; scene.layout.slot_count()],
+        waited: Vec::new(),
+        heard: ends.unheard(),
+        fenced_heard: ends.unheard(),
         past: None,
         fenced_past: None,
         summed: 0,
@@ -118,6 +127,7 @@ struct Walk<'a, 'p, 'f> {
     scene: Scene<'a, 'p>,
     memory: &'a Memory,
     counters: &'a Counters,
+    ends: &'a Ends,
     report: Report<'a, 'p, 'f>,
     me: Me,
     /// What the own waits gave, and what of it the last fence covers.
@@ -126,6 +136,12 @@ struct Walk<'a, 'p, 'f> {
     /// Actors of which something is known.
     learned: Vec<u32>,
     since_fence: Vec<u32>,
+    /// By slot: how many of its first raises are known; and the slots of which some are.
+    raised: Vec<u32>,
+    waited: Vec<u32>,
+    /// Exits that are known to have come so far, and those of them that the last fence covers.
+    heard: Heard,
+    fenced_heard: Heard,
     /// Along all paths; made where it is asked for.
     past: Option<Past>,
     fenced_past: Option<Past>,
@@ -160,6 +176,7 @@ impl<'p> Walk<'_, 'p, '_> {
             self.me.epoch = epoch;
             // The end of a launch performs what is in flight, and its begin is a fence.
             self.me.performed = steps.start as u32;
+            self.ends.over(&mut self.heard, rank, epoch);
             self.fence(steps.start as u32);
             for at in steps {
                 while times.get(segment + 1).is_some_and(|&(from, _)| from as usize <= at) {
@@ -181,6 +198,10 @@ impl<'p> Walk<'_, 'p, '_> {
             self.fenced.forget(layout, actor);
         }
         self.since_fence.clear();
+        for slot in self.waited.drain(..) {
+            self.raised[slot as usize] = 0;
+        }
+        (self.heard, self.fenced_heard) = (self.ends.unheard(), self.ends.unheard());
         (self.past, self.fenced_past) = (None, None);
     }
 
@@ -231,6 +252,7 @@ impl<'p> Walk<'_, 'p, '_> {
         for actor in self.since_fence.drain(..) {
             self.fenced.copy(self.scene.layout, actor, &self.known);
         }
+        self.fenced_heard.clone_from(&self.heard);
         self.me.fence = stamp;
         self.me.fenced_performed = self.me.performed;
     }
@@ -243,8 +265,15 @@ impl<'p> Walk<'_, 'p, '_> {
         {
             self.report.overshoots(self.me_at(), slot, target, last);
         }
-        self.asked += raises.len() as u64;
-        for raise in raises {
+        let known = &mut self.raised[slot as usize];
+        if *known == 0 {
+            self.waited.push(slot);
+        }
+        let new = raises.get(*known as usize..).unwrap_or_default();
+        *known = (*known).max(raises.len() as u32);
+        self.asked += new.len() as u64;
+        for raise in new {
+            self.ends.hear(self.scene.layout, &mut self.heard, raise);
             if self.known.learn(self.scene.layout, raise) {
                 self.learned.push(raise.actor);
                 self.since_fence.push(raise.actor);
@@ -331,10 +360,12 @@ impl<'p> Walk<'_, 'p, '_> {
         match proxy {
             Proxy::Generic => {
                 self.known.has_issued(&scene, access)
+                    || self.ends.has_issued(&scene, &self.heard, access)
                     || self.whole_past().has_issued(&scene, access)
             }
             Proxy::Async => {
                 self.fenced.has_issued(&scene, access)
+                    || self.ends.has_issued(&scene, &self.fenced_heard, access)
                     || self.whole_fenced_past().has_issued(&scene, access)
             }
         }
@@ -361,10 +392,12 @@ impl<'p> Walk<'_, 'p, '_> {
         match proxy {
             Proxy::Generic => {
                 self.known.has_performed(&scene, access)
+                    || self.ends.has_performed(&scene, &self.heard, access)
                     || self.whole_past().has_performed(&scene, access)
             }
             Proxy::Async => {
                 self.fenced.has_performed(&scene, access)
+                    || self.ends.has_performed(&scene, &self.fenced_heard, access)
                     || self.whole_fenced_past().has_performed(&scene, access)
             }
         }
@@ -493,138 +526,6 @@ impl<'p> Walk<'_, 'p, '_> {
             self.report.not_begun(me, rank);
         } else if proxy == Proxy::Async {
             self.report.unfenced(None, me, self.me.wait);
-        }
-    }
-
-    fn contribution(&mut self, rect: u32, own: ValueId) {
-        let me = Access { rect, ..self.me_at() };
-        match self.read(rect, Proxy::Generic) {
-            Seen::Faulty => self.unclear = true,
-            Seen::Mixed => {
-                self.unclear = true;
-                self.report.mixed_contribution(me);
-            }
-            Seen::One { origin, value } => {
-                if value.is_some_and(|value| value != own) {
-                    self.report.other_value(me, origin.into());
-                }
-                let bit = 1u64 << (origin % 64);
-                if u32::from(origin) == self.me.rank || self.summed & bit != 0 {
-                    self.report.summed_twice(me, origin.into());
-                }
-                self.summed |= bit;
-            }
-        }
-    }
-
-    /// What ranks have added up holds the contribution of each other rank, once; on one rank alone,
-    /// its own.
-    fn total(&mut self, rect: u32) {
-        let (memory, me) = (self.memory, Access { rect, ..self.me_at() });
-        (self.summed, self.unclear) = (0, false);
-        let mut summed = None;
-        for near in memory.around(rect) {
-            let here = |write: &&Access| write.epoch == me.epoch && write.moment() < me.moment();
-            for write in memory.writes(near).iter().filter(here) {
-                if memory.shared(rect, near) != memory.elements(rect) {
-                    return self.report.mixed_contribution(me);
-                }
-                let bit = 1u64 << (write.origin % 64);
-                if self.summed & bit != 0 {
-                    self.report.summed_twice(me, write.origin.into());
-                }
-                self.summed |= bit;
-                if *summed.get_or_insert(write.value) != write.value {
-                    self.report.other_value(me, write.origin.into());
-                }
-            }
-        }
-        self.end_of_sum();
-    }
-
-    /// Every other rank has contributed.
-    fn end_of_sum(&mut self) {
-        if self.unclear {
-            return;
-        }
-        let world = self.scene.layout.launch.world;
-        let mut others = (0..world).filter(|&rank| rank != self.me.rank);
-        if let Some(rank) = others.find(|rank| self.summed & (1 << rank) == 0) {
-            self.report.left_out(self.me_at(), rank);
-        }
-    }
-
-    /// Behind each put to a peer the actor, or the exit of its agent, raises a signal there.
-    fn unsignalled(&mut self, trace: &ActorTrace, epoch: u32, exit: u32) {
-        let scene = self.scene;
-        let raised = |act: &Act| match act {
-            Act::Raise { slot, .. } if !scene.leaves_out(*slot) => {
-                1u64 << scene.layout.place_of_slot(*slot).0
-            }
-            _ => 0,
-        };
-        let steps = &trace.steps[trace.launch(epoch)];
-        if !steps.iter().any(|step| matches!(step.act, Act::Write { .. })) {
-            return;
-        }
-        let exits = &self.scene.traces[exit as usize];
-        let exits = exits.steps[exits.launch(epoch)].iter();
-        let mut told = exits.fold(0, |told, step| told | raised(&step.act));
-        for (at, step) in trace.launch(epoch).zip(steps).rev() {
-            told |= raised(&step.act);
-            if let Act::Write { rect, .. } = step.act {
-                let Region { rank, buffer, .. } = self.memory.rects[rect as usize];
-                let is_told = told & (1 << rank) != 0 || scene.orders_itself(buffer);
-                if rank != self.me.rank && !is_told {
-                    let put = Access::point(self.me.actor, at as u32 + 1, epoch, step.number);
-                    self.report.not_signalled(Access { rect, ..put });
-                }
-            }
-        }
-    }
-
-    /// Whether earlier writes of its launch give a read all it reads.
-    fn is_covered(&self, read: &Access) -> bool {
-        let memory = self.memory;
-        let covers = |&near: &u32| {
-            let mut writes = memory.writes(near).iter();
-            writes.any(|write| write.epoch == read.epoch && write.moment() < read.moment())
-        };
-        let parts: Vec<u32> = memory.around(read.rect).filter(covers).collect();
-        memory.gap(read.rect, &parts).is_none()
-    }
-
-    /// A write comes behind every access that the greedy run did before: of each rectangle the
-    /// last write, which came behind earlier ones, and the reads since this one was last written.
-    fn write(&mut self, rect: u32) {
-        let by = self.me.writes_by;
-        let (memory, me) = (self.memory, Access { rect, ..self.me_at() });
-        let before = |all: &[Access], moment| all.partition_point(|a| a.moment() < moment);
-        let own = memory.writes(rect);
-        let last = before(own, me.moment()).checked_sub(1).map(|at| own[at].moment());
-        for near in memory.around(rect) {
-            let writes = memory.writes(near);
-            let earlier = before(writes, me.moment());
-            if let Some(write) = writes[..earlier].last()
-                && !self.performed_before(write, by)
-            {
-                match by == Proxy::Async && self.performed_before(write, Proxy::Generic) {
-                    true => self.report.unfenced_write(me, *write, self.me.wait),
-                    false => self.report.unordered(*write, me),
-                }
-            }
-            let reads = memory.reads(near);
-            let since = last.map_or(0, |last| before(reads, last));
-            for read in &reads[since..before(reads, me.moment())] {
-                // A read of this launch that lacks this write is at fault itself.
-                if self.is_before(read, by) || (read.epoch == me.epoch && !self.is_covered(read)) {
-                    continue;
-                }
-                match by == Proxy::Async && self.reads_before(read) {
-                    true => self.report.unfenced_write(me, *read, self.me.wait),
-                    false => self.report.overwrites(me, *read),
-                }
-            }
         }
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn check(program: &Program, found: &mut Diagnostics) {
         Target::Host => {}
         Target::Sm90a => sm90a(program, found),
     }
+    jitter(program, found);
 }
 
 /// Registers of a thread that accumulators may take: `setmaxnreg` gives a consumer thread 240,
@@ -50,7 +51,6 @@ fn sm90a(program: &Program, found: &mut Diagnostics) {
     beside_tiles(program, found);
     exposed(program, found);
     split(program, found);
-    jitter(program, found);
     rows(program, found);
     columns(program, found);
     accumulators(program, span, found);
@@ -237,11 +237,12 @@ fn swizzle(program: &Program, element: Element, found: &mut Diagnostics) {
     }
 }
 
-/// Threads sleep for a millisecond at most (PTX ISA, "nanosleep").
+/// Threads sleep for a millisecond at most (PTX ISA, "nanosleep"). The host executor does not pause, but what it
+/// takes a device has to take.
 fn jitter(program: &Program, found: &mut Diagnostics) {
     const MOST: u32 = 1000;
     if program.jitter > MOST {
-        let message = format!("expected `jitter` up to {MOST} µs, found {}", program.jitter);
+        let message = format!("`jitter` is expected up to {MOST} µs, found {}", program.jitter);
         found.push(Diagnostic::new(Rule::Schedule, Span::UNKNOWN, message).help(
             "write `jitter = 30`: many short pauses shake a protocol more than a few long ones",
         ));

@@ -56,6 +56,18 @@ impl<'a> Builder<'a> {
         var
     }
 
+    /// Adds an agent that copies beside the tiles of a CTA; behind one that is there, as what copies is one.
+    pub(super) fn beside(&mut self, agent: Agent) {
+        let agents = &mut self.program.agents;
+        let known = agents.iter().find(|(_, known)| known.engine == agent.engine).map(|(id, _)| id);
+        match known {
+            Some(id) => agents[id].body.extend(agent.body),
+            None => {
+                agents.push(agent);
+            }
+        }
+    }
+
     pub(super) fn signal(&mut self, name: &str, len: impl Into<Expr>, home: Home) -> SignalId {
         let (name, len) = (name.into(), len.into());
         self.program.signals.push(SignalArray { name, len, home, carrier: None })

@@ -90,6 +90,13 @@ pub(super) fn parity() -> Expr {
     Expr::from(Sym::Epoch) % 2i64
 }
 
+impl TailCut {
+    /// Rows that are asked for in slices: a shard may have fewer.
+    pub(super) fn rows(self) -> u32 {
+        self.of.rows
+    }
+}
+
 impl Shards {
     /// To whom a rank sends at some hop, itself first. Behind it comes the next rank, or the one before
     /// where rows are summed over: those arrive from the own rank first, and then from the next one.

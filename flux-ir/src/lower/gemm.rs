@@ -4,6 +4,7 @@ use super::build::{Builder, own, stmt};
 use super::chain::Chain;
 use super::exchange::Exchanges;
 use super::gather::{Gather, Gathers, parity, signal_free, wait_free, wait_span};
+use super::keep::Kept;
 use super::one_shot::OneShot;
 use super::protocol::Placed;
 use super::pull;
@@ -50,6 +51,7 @@ pub(super) struct Moved<'a> {
     pub(super) chain: Option<&'a Chain>,
     pub(super) one_shot: Option<&'a OneShot>,
     pub(super) protocol: Option<&'a Placed>,
+    pub(super) kept: Option<&'a Kept>,
 }
 
 pub(super) fn build(
@@ -59,7 +61,7 @@ pub(super) fn build(
     moved: &Moved<'_>,
     tiles: &Tiles,
 ) {
-    let Moved { gathers, exchanges, scatter, chain, one_shot, protocol } = *moved;
+    let Moved { gathers, exchanges, scatter, chain, one_shot, protocol, kept } = *moved;
     let span = b.kernel.loop_span;
     let step = b.var("t");
     let (tile, mut body) = open_tile(b, tiles, step);
@@ -126,6 +128,7 @@ pub(super) fn build(
     };
     let name = if b.usage.multiplies() { "gemm" } else { "tiles" };
     let mut agent = Agent { name: name.into(), engine: Engine::Ctas, body: vec![], exit: vec![] };
+    agent.exit.extend(kept.map(Kept::wait));
     let of_scatter = scatter.map(|scatter| (scatter.free, scatter.span));
     let of_one_shot = one_shot.map(|one_shot| (one_shot.free, one_shot.span));
     let of_chain = chain.map(|chain| (chain.free, chain.span));

@@ -229,6 +229,7 @@ impl<'k> Roles<'k> {
                     KernelOp::Put { buffer, hops, to, x: renamed(x) }
                 }
                 KernelOp::Total { buffer, own } => KernelOp::Total { buffer, own: renamed(own) },
+                KernelOp::Keep { output, rows } => KernelOp::Keep { output, rows: renamed(rows) },
                 KernelOp::LoadReady { ready } => KernelOp::LoadReady { ready: renamed(ready) },
                 other @ (KernelOp::Gemm { .. }
                 | KernelOp::Await { .. }

@@ -1,12 +1,13 @@
 //! What each parameter is used as: its dimensions by unification, and which values exist only in
 //! the rows a rank owns.
 
+mod kept;
 mod operands;
 mod sums;
 
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
-use crate::kernel::{Distribution, Kernel, Lhs, Op, ParamId, ParamType, Value};
+use crate::kernel::{Distribution, Kernel, Lhs, Op, OpEntry, ParamId, ParamType, Value};
 use crate::span::Span;
 use std::fmt;
 
@@ -110,6 +111,7 @@ pub fn infer(kernel: &Kernel) -> Result<Usage, Diagnostics> {
         let domain = inference.op(&entry.op, entry.span);
         inference.domains.push(domain);
     }
+    inference.kept();
     inference.whole();
     let Inference { dims, found, own_rows, .. } = inference;
     let dims = dims.into_iter().map(|d: Option<(Dims, Span)>| d.map(|(dims, _)| dims)).collect();
@@ -312,6 +314,8 @@ impl Inference<'_> {
                 self.store(output, x, span);
                 Domain::None
             }
+            // Of the extents of what is kept, which other ops tell.
+            Op::Keep { .. } => Domain::None,
         }
     }
 
@@ -528,22 +532,33 @@ impl Inference<'_> {
     fn whole(&mut self) {
         let mut stores = vec![Vec::new(); self.kernel.params.len()];
         for entry in self.kernel.ops.values() {
-            if let Op::Store { output, .. } = entry.op
+            if let Op::Store { output, .. } | Op::Keep { output, .. } = entry.op
                 && let Some(spans) = stores.get_mut(output.index())
             {
                 spans.push(entry.span);
             }
         }
+        // What is kept stands behind the tiles' ops, and ahead of them in the source.
+        stores
+            .iter_mut()
+            .for_each(|spans| spans.sort_by_key(|span: &Span| (span.line, span.column)));
         self.gathered_alike();
         self.summed_once();
         for (id, param) in self.kernel.params.iter() {
             let ParamType::Tensor { distribution, written, .. } = param.ty else { continue };
             let spans = &stores[id.index()];
             if written && let [first, second, ..] = spans.as_slice() {
-                let message = format!("`{}` is stored twice in a tile", param.name);
+                let kept =
+                    |entry: &OpEntry| matches!(entry.op, Op::Keep { output, .. } if output == id);
+                let (message, note) = match self.kernel.ops.values().any(kept) {
+                    true => (format!("`{}` is written twice", param.name), "the first time"),
+                    false => {
+                        (format!("`{}` is stored twice in a tile", param.name), "the first store")
+                    }
+                };
                 self.found.push(
                     Diagnostic::new(Rule::WrittenTwice, *second, message)
-                        .note(*first, "the first store")
+                        .note(*first, note)
                         .help("keep one"),
                 );
             } else if written && spans.is_empty() {

@@ -52,7 +52,7 @@ pub(super) fn build(b: &mut Builder<'_>, tensors: &Tensors) -> Values {
             Op::Total { .. } => Some(ValueOp::Sum),
             Op::Unary { .. } | Op::Binary { .. } | Op::Cast { .. } => None,
             Op::Wait { .. } | Op::Await { .. } | Op::Ready { .. } => None,
-            Op::Put { .. } | Op::Store { .. } => None,
+            Op::Put { .. } | Op::Store { .. } | Op::Keep { .. } => None,
         };
         let op = op.filter(|_| live[value.index()]);
         let id = op.map(|op| b.program.values.push(ValueEntry { op, span: entry.span }));
@@ -98,7 +98,7 @@ fn live(b: &Builder<'_>) -> Vec<bool> {
                 live[y.index()] = true;
             }
             Op::Unary { .. } | Op::Cast { .. } | Op::Binary { .. } => {}
-            Op::Await { .. } | Op::Ready { .. } => {}
+            Op::Await { .. } | Op::Ready { .. } | Op::Keep { .. } => {}
             Op::Wait { .. } | Op::Gemm { .. } | Op::Cols { .. } | Op::Rows { .. } => {}
             Op::Load { .. } | Op::LoadReady { .. } | Op::Const(_) | Op::Scalar { .. } => {}
         }

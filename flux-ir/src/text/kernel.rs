@@ -73,6 +73,7 @@ impl Kernel {
                 return format!("put {x} in {} to {to} for {hops}", parts.buffer(*buffer));
             }
             Op::Store { output, x } => return format!("store {}, {x}", self.shown(*output)),
+            Op::Keep { output, rows } => return format!("keep {}, {rows}", self.shown(*output)),
         };
         format!("{value} = {yields}")
     }
@@ -274,8 +275,13 @@ impl Reader {
             self.parts.cursor.word("for")?;
             return Ok(Op::Put { buffer, hops: self.parts.range()?, to, x });
         }
+        if self.parts.cursor.take_word("keep") {
+            let output = self.param()?;
+            self.parts.cursor.punct(",")?;
+            return Ok(Op::Keep { output, rows: self.value()? });
+        }
         if *self.parts.cursor.peek() != Token::Value(next.0) {
-            return self.parts.cursor.unexpected(&format!("`store`, `put` or `{next} =`"));
+            return self.parts.cursor.unexpected(&format!("`store`, `put`, `keep` or `{next} =`"));
         }
         self.parts.cursor.bump();
         self.parts.cursor.punct("=")?;

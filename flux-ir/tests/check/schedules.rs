@@ -4,8 +4,8 @@ use super::{KERNELS, kernel, launch, lowered, small};
 use flux_ir::eval::{Action, RankView};
 use flux_ir::program::{Agent, Engine, Op, Stmt};
 use flux_ir::{
-    AllReduce, Arrival, Consumers, Head, Order, Program, ReduceScatter, Rule, Schedule, Span, Tail,
-    Target, TileCoord, Transport, check, lower,
+    AllGather, AllReduce, Arrival, Consumers, Head, Order, Program, ReduceScatter, Rule, Schedule,
+    Span, Tail, Target, TileCoord, Transport, check, lower,
 };
 
 fn tail(rows: u32, slices: u32) -> Option<Tail> {
@@ -48,12 +48,17 @@ fn reduced_outputs_pass_under_every_schedule_they_admit() {
 #[test]
 fn pauses_are_as_long_as_threads_can_sleep() {
     let of = |jitter| {
-        let schedule = Schedule::sm_90a().jitter(jitter);
-        check::verify(lowered("gemm_ar", &schedule)).err().unwrap_or_default().to_string()
+        let of = |schedule: Schedule| {
+            let schedule = schedule.jitter(jitter);
+            check::verify(lowered("gemm_ar", &schedule)).err().unwrap_or_default().to_string()
+        };
+        let found = of(Schedule::sm_90a());
+        assert_eq!(of(small()), found, "a laptop refuses what a GPU would");
+        found
     };
     assert_eq!(of(1000), "");
     let found = of(1001);
-    assert!(found.contains("expected `jitter` up to 1000 µs, found 1001"), "{found}");
+    assert!(found.contains("`jitter` is expected up to 1000 µs, found 1001"), "{found}");
 }
 
 #[test]
@@ -317,4 +322,47 @@ fn the_ring_of_bulk_copies_counts_as_shared_memory() {
     let program = program(Transport::Tma);
     assert_eq!(found.span, program.statements().find(of_copy).expect("it copies").span);
     assert!(found.span != Span::UNKNOWN);
+}
+
+#[test]
+fn chunks_of_any_rows_are_handed_on_by_copy_warps() {
+    for way in [AllGather::Pull, AllGather::Ring] {
+        for rows in [1, 2, 3, 6] {
+            for tile in [(128, 256, 64), (256, 128, 64)] {
+                let schedule = Schedule::sm_90a().tile(tile.0, tile.1, tile.2);
+                let schedule = schedule.transport(Transport::Put).all_gather(way).chunk_rows(rows);
+                let started = std::time::Instant::now();
+                let found = check::verify(lowered("ag_gemm_gelu", &schedule)).err();
+                println!("{schedule}: {:.2} s", started.elapsed().as_secs_f64());
+                // Of tiles of 256 rows chunks of one row are too many.
+                if rows > 1 || tile.0 == 128 {
+                    assert!(found.is_none(), "{schedule}:\n{}", found.unwrap_or_default());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_that_cannot_be_checked_are_told_by_their_name() {
+    let way = Schedule::sm_90a().tile(256, 128, 64).transport(Transport::Put);
+    for way in [AllGather::Pull, AllGather::Ring].map(|of| way.clone().all_gather(of)) {
+        let found = lower::checked(&kernel("ag_gemm_gelu"), &way.chunk_rows(1)).unwrap_err();
+        let [found] = found.0.as_slice() else { panic!("{found}") };
+        assert_eq!(found.rule, Rule::Schedule);
+        let says = "chunk_rows = 1 cuts more chunks than can be checked: the check would take ";
+        assert!(found.message.starts_with(says), "{found}");
+        assert!(found.help.as_ref().is_some_and(|help| help.contains("more rows")), "{found}");
+    }
+    // Larger than any number of rows, on whatever way.
+    for way in AllGather::ALL {
+        for schedule in [small(), small().transport(Transport::Put), Schedule::sm_90a()] {
+            let schedule = schedule.all_gather(way).chunk_rows(u32::MAX);
+            let found = lower::checked(&kernel("ag_gemm_gelu"), &schedule).unwrap_err();
+            let [found] = found.0.as_slice() else { panic!("{found}") };
+            assert_eq!(found.message, "chunk_rows = 4294967295 is over the limit of 2147483647");
+        }
+    }
+    let found = lower::checked(&kernel("ag_gemm_gelu"), &small().tail(u32::MAX, 2)).unwrap_err();
+    assert!(found.to_string().contains("tail = 4294967295 is over the limit"), "{found}");
 }

@@ -113,13 +113,7 @@ fn kernel_op() -> impl Strategy<Value = KernelOp> {
         (value(), element()).prop_map(|(x, to)| KernelOp::Cast { x, to }),
         (param(), value()).prop_map(|(output, x)| KernelOp::Reduce { output, x }),
         (param(), value()).prop_map(|(output, x)| KernelOp::Store { output, x }),
-        (handle(), value()).prop_map(|(buffer, own)| KernelOp::Total { buffer, own }),
-        (handle(), range(), expr(), value()).prop_map(|(buffer, hops, to, x)| KernelOp::Put {
-            buffer,
-            hops,
-            to,
-            x
-        }),
+        (param(), value()).prop_map(|(output, rows)| KernelOp::Keep { output, rows }),
     ]
 }
 

@@ -57,6 +57,9 @@ struct State {
     seats: Vec<Seat>,
     /// Places that not every rank has begun, with the number of ranks that have.
     sessions: BTreeMap<u64, (Arc<Local>, u32)>,
+    /// When each rank last gave up, or went without; 0 where it did neither.
+    departed: Vec<u64>,
+    departures: u64,
 }
 
 /// A rank's process, as the coordinator knows it.
@@ -92,8 +95,12 @@ impl Coordinator {
         };
         let listener = Arc::new(bind(address).map_err(failed)?);
         let bound = listener.local_addr().map_err(failed)?;
-        let state =
-            State { seats: (0..world).map(|_| Seat::Empty).collect(), sessions: BTreeMap::new() };
+        let state = State {
+            seats: (0..world).map(|_| Seat::Empty).collect(),
+            sessions: BTreeMap::new(),
+            departed: vec![0; world as usize],
+            departures: 0,
+        };
         let hall = Arc::new(Hall {
             world,
             token,
@@ -111,6 +118,32 @@ impl Coordinator {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Takes it that `rank` will not come, where it has not: those who wait for it hear `reason` at once.
+    /// Says whether it has not, and somebody has. For those who start the processes of ranks, and see
+    /// them end.
+    pub fn ended(&self, rank: u32, reason: impl Into<String>) -> bool {
+        let is_missed = {
+            let state = self.hall.lock();
+            let others = state.seats.iter().any(|seat| matches!(seat, Seat::Taken(_)));
+            match state.seats.get(rank as usize) {
+                Some(Seat::Empty) => others,
+                Some(Seat::Taken(_) | Seat::Left(_)) | None => return false,
+            }
+        };
+        self.hall.leave(rank, reason.into(), true);
+        is_missed
+    }
+
+    /// Ranks in the order in which they gave up or went: whoever went because of another one comes behind
+    /// it.
+    pub fn departures(&self) -> Vec<u32> {
+        let state = self.hall.lock();
+        let mut ranks: Vec<u32> = (0..state.departed.len() as u32).collect();
+        ranks.retain(|rank| state.departed[*rank as usize] > 0);
+        ranks.sort_by_key(|rank| state.departed[*rank as usize]);
+        ranks
     }
 
     /// Waits until no rank is in the middle of something, `limit` at most: each has abandoned its
@@ -161,10 +194,33 @@ impl Drop for Coordinator {
     }
 }
 
+/// Whose connection has ended. Its process has, where it held on to what it joined.
+const ENDED: &str = "its process has ended";
+
+/// Why a rank that is gone may not come again.
+fn gone(rank: u32, reason: &str) -> String {
+    let why = match reason {
+        ENDED => String::new(),
+        reason => format!(" ({reason})"),
+    };
+    format!(
+        "rank {rank} has joined and has left{why}, and a rank joins once: keep the `World` of this process \
+         as long as it takes part, and clone it or pass it on in place of a second `World::from_env`"
+    )
+}
+
 /// Listens at the first of the addresses that can be had.
 fn bind(address: &str) -> io::Result<TcpListener> {
     let addresses: Vec<_> = address.to_socket_addrs()?.collect();
     TcpListener::bind(&addresses[..])
+}
+
+impl State {
+    /// Notes that a rank gives up, ahead of all who hear of it.
+    fn depart(&mut self, rank: u32) {
+        self.departures += 1;
+        self.departed[rank as usize] = self.departures;
+    }
 }
 
 impl Seat {
@@ -274,8 +330,7 @@ impl Hall {
         match (state.seats.get_mut(rank as usize), wrong) {
             (Some(Seat::Taken(_)), _) => Err((Refusal::Taken { rank }, None)),
             (Some(Seat::Left(reason)), None) => {
-                let reason = format!("rank {rank} has been here and has gone: {reason}");
-                Err((Refusal::Other { reason }, None))
+                Err((Refusal::Other { reason: gone(rank, reason) }, None))
             }
             (Some(Seat::Empty), Some((refusal, reason))) => Err((refusal, Some(reason))),
             (Some(Seat::Left(_)) | None, Some((refusal, _))) => Err((refusal, None)),
@@ -296,7 +351,7 @@ impl Hall {
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     break format!("it sent what is no call: {error}");
                 }
-                Err(_) => break "its process has ended".into(),
+                Err(_) => break ENDED.into(),
             }
         };
         line.hang_up();
@@ -308,6 +363,9 @@ impl Hall {
     /// launch, where it was in the middle of something.
     fn leave(&self, rank: u32, reason: String, is_lost: bool) {
         let mut state = self.lock();
+        if state.departed[rank as usize] == 0 {
+            state.depart(rank);
+        }
         let seat = std::mem::replace(&mut state.seats[rank as usize], Seat::Left(reason.clone()));
         if let Seat::Taken(line) = seat {
             line.abandon(&reason);
@@ -331,7 +389,7 @@ impl Hall {
     /// The `number`-th place of the world, for one more rank.
     fn session(&self, number: u64) -> Result<Arc<Local>, Refusal> {
         let mut state = self.lock();
-        let State { seats, sessions } = &mut *state;
+        let State { seats, sessions, .. } = &mut *state;
         if !sessions.contains_key(&number) {
             if sessions.len() >= MOST_SESSIONS {
                 return Err(Refusal::TooManyMeetings { most: MOST_SESSIONS as u64 });

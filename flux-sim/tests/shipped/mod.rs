@@ -1,13 +1,13 @@
 //! The kernels that are shipped and the schedules they are shipped with.
 
 use flux_ir::kernel::Distribution;
-use flux_ir::{AllReduce, Consumers, Kernel, ReduceScatter, Schedule, Tail, Transport};
+use flux_ir::{AllGather, AllReduce, Consumers, Kernel, ReduceScatter, Schedule, Tail, Transport};
 use flux_sim::mutants::score::Subject;
 use std::fs;
 use std::path::Path;
 
 /// The kernels of the text form, and every schedule kind for each.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "gemm",
     "ag_gemm_gelu",
     "gemm_rs",
@@ -19,6 +19,7 @@ const FILES: [&str; 11] = [
     "a2a_gemm",
     "gemm_ag_tn",
     "ag_gemm_tn",
+    "ag_gemm_gathered",
 ];
 
 fn read(path: &str) -> String {
@@ -91,9 +92,11 @@ pub(crate) fn others() -> Vec<Subject> {
         ("gemm_a2a", host.clone()),
         ("a2a_gemm", host.clone()),
         ("a2a_gemm", host.clone().transport(Transport::Put)),
-        ("ag_gemm_gelu", host.clone().transport(Transport::Tma)),
         ("gemm_ag_tn", host.clone().chunk_rows(2)),
         ("ag_gemm_tn", host.clone()),
+        ("ag_gemm_gathered", host.clone().tail(3, 2)),
+        ("ag_gemm_gathered", host.clone().transport(Transport::Put)),
+        ("ag_gemm_gathered", host.clone().all_gather(AllGather::Ring)),
     ];
     let kernels: Vec<Kernel> = of_files().collect();
     let named = |name: &str| kernels.iter().find(|kernel| kernel.name == name);

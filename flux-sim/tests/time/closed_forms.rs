@@ -1,7 +1,7 @@
 //! Launches that are small enough to be added up by hand, to the last picosecond.
 
 use crate::kernels::{ROUND, cooperative, launch, ping_pong, predicted, program, round};
-use flux_ir::{Arrival, Order};
+use flux_ir::{Arrival, Order, Transport};
 use flux_sim::time::{Kind, Machine, Options, Peers, Time, simulate};
 
 /// What a 128 x 256 tile of a reduction of 1024 takes, and the parts around it.
@@ -212,4 +212,27 @@ fn ranks_that_send_to_one_rank_share_its_link() {
         copies.filter(|op| op.peer == 0 && op.bytes > 0).map(|op| nanoseconds(op.end)).collect();
     ends.sort_unstable();
     assert_eq!(ends, [1, 2, 3].map(|shards| 5000 + shards * SHARD));
+}
+
+/// Bulk copies move at a rate of their own, where the machine has one.
+#[test]
+fn bulk_copies_take_their_rate_and_without_one_that_of_stores() {
+    let slow = ROUND.replace("\"put_gbps\": 10,", "\"put_gbps\": 10, \"bulk_gbps\": 5,").replace(
+        "\"link.put_gbps\": \"chosen\",",
+        "\"link.put_gbps\": \"chosen\", \"link.bulk_gbps\": \"chosen\",",
+    );
+    let slow = Machine::read("slow", &slow).expect("a machine");
+    let comm = |transport, machine: &Machine| {
+        let gather = program("ag_gemm_gelu", &cooperative(256).transport(transport));
+        predicted(&gather, launch(256, 256, 2000, 2, 2), machine).comm
+    };
+    let stored = comm(Transport::Put, &round());
+    assert!(stored > Time::ZERO);
+    assert_eq!(comm(Transport::Put, &slow), stored);
+    assert_eq!(comm(Transport::Tma, &round()), stored);
+    // 128 rows of 4000 bytes, one piece behind the other: half as fast, twice as long.
+    let in_bulk = comm(Transport::Tma, &slow);
+    assert_eq!(nanoseconds(in_bulk) - nanoseconds(stored), 128 * 4000 / 10);
+    let faster = slow.with_link_speed(2.0).expect("rates in their range");
+    assert_eq!(faster.link.bulk_gbps.map(f64::from), Some(10.0));
 }

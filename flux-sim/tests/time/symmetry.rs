@@ -47,7 +47,8 @@ fn one_rank_stands_for_all_of_every_kernel_and_schedule_of_the_library() {
                     let whole = rows * world % tile.m == 0;
                     let least = if rows < tile.m && program.communicates() { 2 } else { 1 };
                     // Ranks that come to tiles in one order are no images of each other.
-                    let shifts = schedule.all_reduce != Some(AllReduce::OneShot)
+                    let in_one_order = [Some(AllReduce::OneShot), Some(AllReduce::Flagged)];
+                    let shifts = !in_one_order.contains(&schedule.all_reduce)
                         // Nor are they where each has a shard of columns that no tiles fill.
                         && !exchanges(&kernel)
                         // Nor where each comes to the rows of all from its own on.

@@ -2,7 +2,8 @@
 
 use super::call::{binary_of, unary_of};
 use super::index::tile_rows;
-use super::{Bound, Callable, Reader, Wait};
+use super::protocol::Within;
+use super::{Bound, Callable, Keep, Reader, Wait};
 use crate::function::text_of_name;
 use crate::position::{at, position};
 use crate::suggest::{did_you_mean, listed};
@@ -11,9 +12,10 @@ use flux_ir::kernel::{Binary, Distribution, Op, ParamId, Protocol, Unary, Value}
 use syn::{Expr, ExprMethodCall, PathArguments};
 
 /// How each method of a tensor is written, with the distributions that have it.
-const TENSOR_METHODS: [(&str, &str); 10] = [
+const TENSOR_METHODS: [(&str, &str); 11] = [
     ("part", "a.part(shard(rank()))"),
     ("wait", "a.wait(tile.rows())"),
+    ("all_gather_into", "a.all_gather_into(all)"),
     ("t", "b.t()"),
     ("cols", "x.cols(tile)"),
     ("rows", "x.rows(tile)"),
@@ -30,7 +32,7 @@ const NUMBER_METHODS: [&str; 4] = ["max", "min", "exp", "tanh"];
 /// The methods of a tensor, by what it is.
 fn methods(distribution: Distribution, written: bool) -> &'static [&'static str] {
     match (distribution, written) {
-        (Distribution::Gathered, _) => &["wait"],
+        (Distribution::Gathered, _) => &["wait", "all_gather_into"],
         (Distribution::Sharded, false) => &["load", "rows", "part"],
         (Distribution::Exchanged, false) => &["wait"],
         (Distribution::Sharded | Distribution::Exchanged, true) => &["tiles", "store"],
@@ -139,7 +141,7 @@ impl<'a> Reader<'a> {
         let usage = TENSOR_METHODS.iter().find(|(known, _)| *known == name).map_or("", |(_, u)| u);
         let expected = match name {
             "t" | "tiles" => 0,
-            "wait" | "cols" | "rows" | "load" | "part" => 1,
+            "wait" | "cols" | "rows" | "load" | "part" | "all_gather_into" => 1,
             _ => 2,
         };
         if args.len() != expected {
@@ -148,6 +150,7 @@ impl<'a> Reader<'a> {
         match (name, args.as_slice()) {
             ("t", []) => Bound::Transposed(param),
             ("wait", [rows]) => self.wait(param, rows, span),
+            ("all_gather_into", [output]) => self.all_gather_into(param, output, span),
             ("part", [rows]) => self.part(param, rows, span),
             ("cols", [tile]) => self.read(tile, Op::Cols { tensor: param }, span),
             ("rows", [tile]) => self.read(tile, Op::Rows { tensor: param }, span),
@@ -280,6 +283,28 @@ impl<'a> Reader<'a> {
                 self.mistyped(position(rows), what, help)
             }
         }
+    }
+
+    /// `a.all_gather_into(all)`, beside the loop over tiles.
+    fn all_gather_into(&mut self, tensor: ParamId, output: &'a Expr, span: Span) -> Bound<'a> {
+        let name = self.name_of(tensor);
+        let param = match self.expression(output) {
+            Bound::Broken => return Bound::Broken,
+            Bound::Tensor(param) => param,
+            _ => {
+                let help = format!("write `{name}.all_gather_into(all)`, of `all: &mut Global<_>`");
+                return self.mistyped(position(output), "expected an output", help);
+            }
+        };
+        if self.within != Within::Kernel || self.closures > 0 {
+            let help = format!(
+                "move it ahead of the loop: `{name}.all_gather_into({});`",
+                self.name_of(param)
+            );
+            return self.refuse(span, "all rows are gathered once, not for each tile", help);
+        }
+        self.keeps.push(Keep { tensor, output: param, span });
+        Bound::Role
     }
 
     fn read(&mut self, tile: &'a Expr, op: Op, span: Span) -> Bound<'a> {

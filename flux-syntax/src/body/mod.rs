@@ -152,7 +152,7 @@ enum Bound<'a> {
     Slice,
     /// `zeros()`: a sum without products yet.
     Zeros,
-    /// A role that has been read.
+    /// A role, or what else runs beside the loop, that has been read.
     Role,
     /// Nothing: the result of a store.
     Unit,
@@ -185,6 +185,13 @@ struct Wait {
     used: bool,
 }
 
+/// `a.all_gather_into(all)`
+struct Keep {
+    tensor: ParamId,
+    output: ParamId,
+    span: Span,
+}
+
 struct Reader<'a> {
     scope: &'a ModuleScope,
     errors: Diagnostics,
@@ -207,6 +214,7 @@ struct Reader<'a> {
     /// Closures being evaluated.
     closures: usize,
     waits: Vec<Wait>,
+    keeps: Vec<Keep>,
     /// Functions of the language that were used, as they were written.
     functions: Vec<syn::Path>,
     /// Types to which is cast.
@@ -243,6 +251,7 @@ impl<'a> Reader<'a> {
             inlining: Vec::new(),
             closures: 0,
             waits: Vec::new(),
+            keeps: Vec::new(),
             functions: Vec::new(),
             casts: Vec::new(),
             numbers: BTreeSet::new(),
@@ -303,7 +312,8 @@ impl<'a> Reader<'a> {
             | Op::Reduce { .. }
             | Op::Put { .. }
             | Op::Total { .. }
-            | Op::Store { .. } => false,
+            | Op::Store { .. }
+            | Op::Keep { .. } => false,
         };
         let value = self.ops.push(OpEntry { op, span });
         if number {
@@ -452,12 +462,31 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Rows are kept once they have arrived, for which the loop waits.
+    fn keep_gathered(&mut self) {
+        for Keep { tensor, output, span } in std::mem::take(&mut self.keeps) {
+            let wait = self.waits.iter().find(|wait| wait.tensor == tensor);
+            if let Some(rows) = wait.map(|wait| wait.value) {
+                self.emit(Op::Keep { output, rows }, span);
+                continue;
+            }
+            let name = self.name_of(tensor);
+            let message = format!("`{name}` is gathered here and used by no tile");
+            let help = format!(
+                "write `let {name} = {name}.wait(tile.rows());` in the loop and multiply with it; \
+                 `flux::kernels::all_gather` gathers alone"
+            );
+            self.refuse(span, message, help);
+        }
+    }
+
     /// The rules on the kernel as a whole.
     fn finish(
         mut self,
         function: &Function,
         tile_loop: Option<(ParamId, Span)>,
     ) -> Result<Kernel, Diagnostics> {
+        self.keep_gathered();
         for wait in std::mem::take(&mut self.waits) {
             if !wait.used {
                 let tensor = self.name_of(wait.tensor);

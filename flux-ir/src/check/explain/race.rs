@@ -51,7 +51,11 @@ impl<'p> Stage<'p> {
             Rule::UnorderedWrites => self.shortest(self.unordered(number)),
             Rule::ExitBeforeRead => self.shortest(self.outlived(number)),
             Rule::PutNotPerformed => self.unperformed(number),
-            Rule::MissingProxyFence => self.unfenced(number),
+            // A bulk copy may lack the fence for what it reads, or for what it writes over.
+            Rule::MissingProxyFence => self
+                .unfenced(number)
+                .or_else(|| self.shortest(self.overwrites(number)))
+                .or_else(|| self.shortest(self.unordered(number))),
             Rule::ScopeTooNarrow => self.narrow(number),
             Rule::CountNotExact => self.inexact(number),
             Rule::SumNotExact => self.sum(number),
@@ -148,8 +152,7 @@ impl<'p> Stage<'p> {
         all.sort_by_key(|access| (access.epoch, access.moment()));
         let mut cost = 0;
         all.into_iter().map_while(move |access| {
-            let proxy = if writes { Proxy::Generic } else { self.proxy(&access) };
-            let past = Past::all(&self.scene(), [self.before(&access, proxy)]);
+            let past = Past::all(&self.scene(), [self.before(&access, self.proxy(&access))]);
             cost += past.cost;
             (cost <= BUDGET).then_some((access, past))
         })
@@ -213,7 +216,7 @@ impl<'p> Stage<'p> {
             let note = "the write".to_owned();
             let notes = [note, format!("still to come: launch {} reads it here", read.epoch)];
             let (step, missing) = ((write.actor, write.stamp), (read.actor, read.stamp));
-            let later = self.before(&write, Proxy::Generic);
+            let later = self.before(&write, self.proxy(&write));
             Some(Race { later, step: Some(step), missing: Some(missing), title, notes })
         });
         early.take(COMPARED).collect()
@@ -237,7 +240,7 @@ impl<'p> Stage<'p> {
             let title = "A run in which the one write comes first; nothing orders the two";
             let notes = ["a write".to_owned(), "the other write, still to come".to_owned()];
             let (step, missing) = ((write.actor, write.stamp), (other.actor, other.stamp));
-            let later = self.before(&write, Proxy::Generic);
+            let later = self.before(&write, self.proxy(&write));
             Some(Race { later, step: Some(step), missing: Some(missing), title, notes })
         });
         early.take(COMPARED).collect()

@@ -96,11 +96,11 @@ impl<'p> Stage<'p> {
         })
     }
 
-    /// How a read reaches memory.
-    pub(super) fn proxy(&self, read: &Access) -> Proxy {
-        match self.step(read.actor, read.stamp).act {
+    /// How an access reaches memory.
+    pub(super) fn proxy(&self, access: &Access) -> Proxy {
+        match self.step(access.actor, access.stamp).act {
             Act::Read { proxy, .. } => proxy,
-            Act::Write { .. } if self.layout.actor(read.actor).engine == Engine::Tma => {
+            Act::Write { .. } if self.layout.actor(access.actor).engine == Engine::Tma => {
                 Proxy::Async
             }
             _ => Proxy::Generic,

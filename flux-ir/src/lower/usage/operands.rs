@@ -14,7 +14,7 @@ enum Source {
 }
 
 /// The dimension that an extent of a workspace is.
-fn dim(extent: &Expr) -> Option<Dim> {
+pub(super) fn dim(extent: &Expr) -> Option<Dim> {
     match extent {
         Expr::Sym(Sym::M) => Some(Dim::M),
         Expr::Sym(Sym::N) => Some(Dim::N),

@@ -1,5 +1,5 @@
 ; A loop without end, as good as.
-program @gemm for host { ; error[bounds]: the check would take 22000000009 steps, expected at most 16777216
+program @gemm for host { ; error[bounds]: the check would take 22000000009 steps, expected at most 268435456
   tile (8, 8, 8) stages 4 consumers cooperative
   let %S = ceil(M / world)
   let %own = max(min(%S, M - rank * %S), 0)

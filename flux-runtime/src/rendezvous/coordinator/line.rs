@@ -112,6 +112,8 @@ impl Line {
                 Ok(Answer::Number(number))
             }),
             Request::Abandon { reason } => {
+                // A run may have ended well before, and this one not.
+                hall.lock().depart(self.rank);
                 let abandoned = self.place(place).and_then(|found| {
                     found.local.abandon(found.index, text(reason))?;
                     Ok(Answer::Done)

@@ -1,0 +1,14 @@
+use flux::prelude::*;
+
+#[flux::kernel]
+fn kernel(a: &Gathered<bf16>, b: &Global<bf16>, x: &mut Global<bf16>, c: &mut Global<bf16>) {
+    a.all_gather_into(x);
+    for tile in c.tiles() {
+        let a = a.wait(tile.rows());
+        let product = gemm(a, b.t(), tile);
+        c.store(tile, product);
+        x.store(tile, product);
+    }
+}
+
+fn main() {}
