@@ -85,6 +85,10 @@ impl GpuWorkspace {
         stream: &Stream,
     ) -> Result<(), Error> {
         let flagged = program.buffers.iter().filter(|(id, _)| program.is_flagged(*id));
+        let flagged: Vec<_> = flagged.collect();
+        if flagged.is_empty() {
+            return Ok(());
+        }
         for (id, buffer) in flagged {
             let Some(SymmetricBuffer { offset, plane_bytes, planes, .. }) = self.buffer(id) else {
                 continue;

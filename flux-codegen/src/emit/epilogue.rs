@@ -54,6 +54,15 @@ pub(super) struct Slab<'c> {
     pub(super) window: Window<'c>,
 }
 
+impl Slab<'_> {
+    /// Lanes in a row that take its 16-byte pieces of 16-bit elements: a power of two of them, and no fewer
+    /// than leave the warp 16 rows.
+    pub(super) const fn lanes(&self) -> u32 {
+        let lanes = (self.width / 8).next_power_of_two();
+        if lanes < 32 / BOX_ROWS { 32 / BOX_ROWS } else { lanes }
+    }
+}
+
 /// A store of the Program.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'p> {

@@ -258,10 +258,7 @@ impl<'c> Kernel<'c, '_> {
         from: Int<'c>,
     ) -> Result<(), Error> {
         let (cx, window) = (&self.cx, slab.window);
-        // Lanes in a row take its 16-byte pieces; a power of two of them, and no fewer than
-        // leave the warp 16 rows.
-        let pieces = slab.width / 8;
-        let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
+        let (pieces, lanes) = (slab.width / 8, slab.lanes());
         let piece = cx.and(self.lane, cx.uint(lanes - 1));
         let column = cx.add(slab.column, cx.shl(piece, 3));
         let inside = cx.is(column, Is::Lt, window.col_hi);

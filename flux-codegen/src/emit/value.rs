@@ -252,12 +252,11 @@ impl<'c, 'p> Kernel<'c, 'p> {
         self.arrived(self.unpack(&self.pieces(matrix, slab), slab))
     }
 
-    /// This lane's piece of a row of a box, and the rows of the box in which it has it. Lanes in a row take its
-    /// pieces; a power of two of them, those beyond take the last again.
+    /// This lane's piece of a row of a box, and the rows of the box in which it has it. Lanes beyond the last
+    /// piece take that again.
     fn lane_pieces(&self, slab: &Slab<'c>) -> (Int<'c>, Vec<Int<'c>>) {
         let cx = &self.cx;
-        let pieces = slab.width / 8;
-        let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
+        let (pieces, lanes) = (slab.width / 8, slab.lanes());
         let piece = cx.min(cx.and(self.lane, cx.uint(lanes - 1)), cx.uint(pieces - 1));
         let rows = (0..BOX_ROWS).step_by((32 / lanes) as usize);
         let rows = rows.map(|row| cx.add(cx.shr(self.lane, lanes.trailing_zeros()), cx.uint(row)));
@@ -267,8 +266,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
     /// Whether this lane's pieces of a box are no other lane's; none where all lanes' are.
     pub(super) fn holds_a_piece(&self, slab: &Slab<'c>) -> Option<Int<'c>> {
         let cx = &self.cx;
-        let pieces = slab.width / 8;
-        let lanes = pieces.next_power_of_two().max(32 / BOX_ROWS);
+        let (pieces, lanes) = (slab.width / 8, slab.lanes());
         let piece = cx.and(self.lane, cx.uint(lanes - 1));
         (pieces < lanes).then(|| cx.is(piece, Is::Lt, cx.uint(pieces)))
     }
