@@ -65,6 +65,18 @@ fn chained() -> [Schedule; 3] {
         .map(|algorithm| Schedule::host().tile(8, 8, 8).reduce_scatter(algorithm))
 }
 
+/// What comes in bulk copies though nothing is gathered: sums from their owners, contributions that owners pull,
+/// tiles of exchanged outputs.
+#[allow(dead_code, reason = "the test judges few")]
+fn in_bulk(kernel: &Kernel) -> Option<Schedule> {
+    let host = Schedule::host().tile(8, 8, 8).transport(Transport::Tma);
+    match kernel.name.as_str() {
+        "gemm_ar" | "gemm_a2a" => Some(host),
+        "gemm_rs" => Some(host.reduce_scatter(ReduceScatter::Pull)),
+        _ => None,
+    }
+}
+
 /// The first four kernels of the file tests once, each under another schedule.
 #[allow(dead_code, reason = "the tool judges all")]
 pub(crate) fn few() -> Vec<Subject> {
@@ -108,11 +120,13 @@ pub(crate) fn others() -> Vec<Subject> {
 
 /// The protocols of the examples.
 fn protocols() -> Vec<Kernel> {
-    let found = flux_syntax::read_file(&read("examples/protocols.rs"));
-    let found = found.unwrap_or_else(|error| panic!("examples/protocols.rs: {error}"));
-    let kernels = found.into_iter().map(|found| {
-        let path = found.path;
-        found.kernel.unwrap_or_else(|error| panic!("{path}: {error}"))
+    let kernels = ["examples/protocols.rs", "examples/low_latency.rs"].into_iter().flat_map(|file| {
+        let found = flux_syntax::read_file(&read(file));
+        let found = found.unwrap_or_else(|error| panic!("{file}: {error}"));
+        found.into_iter().map(|found| {
+            let path = found.path;
+            found.kernel.unwrap_or_else(|error| panic!("{path}: {error}"))
+        })
     });
     kernels.collect()
 }
@@ -136,8 +150,10 @@ pub(crate) fn all() -> Vec<Subject> {
             schedules.extend(chained());
         }
         if reduces(&kernel) {
-            let one_shot = |schedule: &Schedule| schedule.clone().all_reduce(AllReduce::OneShot);
-            schedules.extend(schedules.iter().map(one_shot).collect::<Vec<_>>());
+            let ways = [AllReduce::OneShot, AllReduce::Flagged];
+            let others = ways.map(|way| schedules.iter().map(move |of| of.clone().all_reduce(way)));
+            let others: Vec<_> = others.into_iter().flatten().collect();
+            schedules.extend(others);
         }
         if gathers(&kernel) {
             schedules.push(Schedule::host().tile(8, 8, 8).chunk_rows(2));
@@ -149,13 +165,15 @@ pub(crate) fn all() -> Vec<Subject> {
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Tma));
             schedules.push(sm_90a.chunk_rows(6));
         }
+        schedules.extend(in_bulk(&kernel));
         all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));
     }
     for kernel in protocols() {
         let host = Schedule::host().tile(8, 8, 8);
-        let put = host.clone().transport(Transport::Put);
+        let by = |transport| host.clone().transport(transport);
         let sm_90a = Schedule::sm_90a().tile(128, 128, 64);
-        all.extend([host, put, sm_90a].iter().map(|schedule| subject(&kernel, schedule)));
+        let schedules = [host.clone(), by(Transport::Put), by(Transport::Tma), sm_90a];
+        all.extend(schedules.iter().map(|schedule| subject(&kernel, schedule)));
     }
     let library = flux_syntax::read_file(&read("src/kernels.rs"));
     for found in library.unwrap_or_else(|error| panic!("src/kernels.rs: {error}")) {
