@@ -95,7 +95,7 @@ impl Verified {
     pub fn check_launch(&self, launch: Launch) -> Result<(), Diagnostics> {
         let mut found = Findings::default();
         launch::check(&self.0, launch, launch::STEP_LIMIT, &mut found);
-        found.diagnostics.into_result(())
+        found.told_once().into_result(())
     }
 }
 
@@ -111,7 +111,7 @@ pub fn check_program(program: &Program, launch: Launch) -> Result<(), Diagnostic
         wrap::check(program, &mut found);
         launch::check(program, launch, launch::STEP_LIMIT, &mut found);
     }
-    found.diagnostics.into_result(())
+    found.told_once().into_result(())
 }
 
 /// Checks `program` on its own, and on a family of small launches: worlds of 1, 2, 3, 4 and 8
@@ -131,7 +131,7 @@ pub fn verify(program: Program) -> Result<Verified, Diagnostics> {
             false => family::check(&Program { lengths: Vec::new(), ..program.clone() }, &mut found),
         }
     }
-    found.diagnostics.into_result(Verified(program))
+    found.told_once().into_result(Verified(program))
 }
 
 /// What was found, each rule once for every entry of the Program that breaks it.
@@ -153,6 +153,17 @@ impl Findings {
             self.seen.push(key);
             self.diagnostics.push(diagnostic());
         }
+    }
+
+    /// What was found, without what statements of one token of the user's say in the same words.
+    fn told_once(self) -> Diagnostics {
+        let mut all: Vec<Diagnostic> = Vec::with_capacity(self.diagnostics.0.len());
+        for diagnostic in self.diagnostics.0 {
+            if diagnostic.span == Span::UNKNOWN || !all.contains(&diagnostic) {
+                all.push(diagnostic);
+            }
+        }
+        Diagnostics(all)
     }
 
     /// Adds what another check of the same Program found.

@@ -279,9 +279,13 @@ fn reduce_scatter(
     };
     let sums = |entry: &OpEntry| matches!(entry.op, Op::Reduce { .. });
     if let (Some(element), false) = (schedule.partials, kernel.ops.values().any(sums)) {
-        let message =
-            format!("expected no `partials` where nothing is summed over ranks, found `{element}`");
-        return refuse(kernel.span, message, "leave `partials` out");
+        let own = kernel.ops.values().any(|entry| matches!(entry.op, Op::Total { .. }));
+        let (what, help) = match own {
+            true => ("a kernel says itself what it puts", "name the type there: `flagged::<f32>(…)`"),
+            false => ("nothing is summed over ranks", "leave `partials` out"),
+        };
+        let message = format!("expected no `partials` where {what}, found `{element}`");
+        return refuse(kernel.span, message, help);
     }
     let Some(algorithm) = schedule.reduce_scatter else { return Ok(()) };
     let name = algorithm.name();

@@ -35,6 +35,15 @@ fn check(params: &str, body: &str, expected: &str) {
 }
 
 #[test]
+fn integers_are_compared_by_methods() {
+    check(
+        AB,
+        "let x = min(rank(), world());",
+        "types at `min`: `min` is of tiles and f32, found integers (of integers it is a method: `a.min(b)`)",
+    );
+}
+
+#[test]
 fn conditions_and_loops() {
     let help = "choose by arithmetic: `x.max(0.0)`, `x.min(1.0)`, `relu(x)`";
     check(AB, "if true { }", &format!("language at `if`: a tile has no conditions ({help})"));

@@ -97,6 +97,9 @@ impl<T: Element> Symmetric<T> {
 /// so is refused by the checker, as is what rests on more than the data themselves: that they have come
 /// orders them alone. Negative zeros travel as positive ones, as negative zero is what says "not yet".
 ///
+/// Every rank sums, and a kernel does so once: a sum that one rank alone takes cannot be written. All ranks come to tiles in
+/// one order (`grouped`, which is taken without a choice, `row_major` or `column_major`).
+///
 /// ```
 /// # use flux::prelude::*;
 /// /// C = all_reduce(A · Bᵀ) for few rows: each rank puts its contribution to all others, and all add up.
@@ -128,7 +131,8 @@ pub fn flagged<T: Element>(rows: Extent, cols: Extent) -> Flagged<T> {
 
 impl<T: Element> Flagged<T> {
     /// Puts `x`, rounded to the element type, to this rank's plane on rank `to`: in a tile, or in a loop over ranks
-    /// in it that puts and does nothing else.
+    /// in it that puts and does nothing else; ahead of the sum. `to` is never this rank itself: its own part is what the
+    /// [`sum`](Flagged::sum) is given.
     pub fn put(&self, to: u32, tile: Tile, x: Fragment) {
         let _ = (to, tile, x);
         match self.never {}
@@ -179,7 +183,8 @@ impl Signals {
 ///
 /// A role is a sequence of `let`, `for` over ranges, `if`, [`put`](Symmetric::put),
 /// [`reduce_add`](Symmetric::reduce_add), [`get`](Symmetric::get),
-/// [`signal`](Signals::signal) and [`wait`](Signals::wait), with ordinary integer arithmetic.
+/// [`signal`](Signals::signal) and [`wait`](Signals::wait), with ordinary integer arithmetic: `+`, `-`, `*`, `/`, `%`, and the
+/// methods `min`, `max` and `div_ceil`.
 pub fn role<F: FnOnce()>(name: &str, body: F) {
     let _ = (name, body);
     unreachable!("{ONLY_READ}")

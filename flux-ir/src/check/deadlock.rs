@@ -164,10 +164,15 @@ fn starved<'p>(run: &Stuck<'_, 'p>, rest: &Rest<'p>, actor: u32) -> Option<(&'p 
     for (stmt, _) in raises.iter().take(NOTES) {
         diagnostic = diagnostic.note(stmt.span, "the array is raised here");
     }
-    let help = if raises.is_empty() {
-        "raise the signal, or drop the wait"
-    } else {
-        "make slot and count of the wait those of its signals"
+    let carrier = layout.program.signals[signal].carrier;
+    let help = match carrier.map(|carrier| &layout.program.buffers[carrier].name) {
+        Some(name) => {
+            let note = format!("data of `%{name}` stand for this signal");
+            diagnostic = diagnostic.note(Span::UNKNOWN, note);
+            "put to every other rank, once: `(rank() + hop) % world()` for each `hop` in `1..world()`"
+        }
+        None if raises.is_empty() => "raise the signal, or drop the wait",
+        None => "make slot and count of the wait those of its signals",
     };
     Some((stmt, diagnostic.help(help)))
 }
@@ -215,10 +220,17 @@ fn cycle<'p>(run: &Stuck<'_, 'p>, rest: &Rest<'p>, from: u32) -> (&'p Stmt, Diag
         cycle.iter().chain(&cycle[..1]).map(|&(actor, _)| layout.name(actor)).collect();
     let shown = if short.len() > NOTES { &short[..NOTES] } else { &short[..] };
     let more = if short.len() > NOTES { " -> …" } else { "" };
-    let diagnostic = diagnostic
-        .note(Span::UNKNOWN, format!("cycle: {}{more}", shown.join(" -> ")))
-        .help("signal before waiting, or choose a tile order in which a rank's own tiles, which wait for peers, come last");
-    (stmt, diagnostic)
+    let carried = |actor: u32| {
+        let blocked = run.played.cursors[actor as usize].blocked;
+        blocked.is_some_and(|blocked| layout.is_carried(blocked.slot))
+    };
+    let help = if carried(first) {
+        "every rank sums every tile: come to them in one order on all ranks, `grouped(16)`, `row_major` or `column_major`"
+    } else {
+        "signal before waiting, or choose a tile order in which a rank's own tiles, which wait for peers, come last"
+    };
+    let note = format!("cycle: {}{more}", shown.join(" -> "));
+    (stmt, diagnostic.note(Span::UNKNOWN, note).help(help))
 }
 
 /// `rank 0, cta 1 of gemm waits for %x[3] >= 8 and sees 0`.

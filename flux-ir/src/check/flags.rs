@@ -139,6 +139,12 @@ fn exact(layout: &Layout<'_>, memory: &Memory, found: &mut Findings) {
 fn say(layout: &Layout<'_>, memory: &Memory, access: &Access, what: &str, found: &mut Findings) {
     let stmt = layout.stmts[access.number as usize];
     let region = &memory.rects[access.rect as usize];
+    let puts_home = matches!(stmt.op, Op::Store { .. })
+        && layout.actor(access.actor).rank == region.rank;
+    let help = match puts_home {
+        true => "no rank puts to itself, as the sum is given its part: put to `(rank() + hop) % world()` for each `hop` in `1..world()`",
+        false => "store each element once in a launch, and let one sum of its rank read it",
+    };
     found.once(Rule::FlagNotExact, stmt, || {
         let message = format!(
             "{} touches rows {:?}, columns {:?} of `%{}{{{}}}` on rank {}, whose data carry their own flag, {what}",
@@ -151,6 +157,6 @@ fn say(layout: &Layout<'_>, memory: &Memory, access: &Access, what: &str, found:
         );
         Diagnostic::new(Rule::FlagNotExact, stmt.span, message)
             .note(Span::UNKNOWN, moment(layout, access.epoch))
-            .help("store each element once in a launch, and let one sum of its rank read it")
+            .help(help)
     });
 }

@@ -9,7 +9,7 @@ use crate::position::{at, position};
 use crate::signature::{text_of, written_element};
 use crate::suggest::nearest;
 use flux_ir::kernel::{Binary, Distribution, Lhs, Op, Unary};
-use flux_ir::program::Sym;
+use flux_ir::program::{Expr as Index, Sym};
 use flux_ir::{Diagnostic, Rule, Span};
 use quote::ToTokens;
 use syn::visit::Visit;
@@ -244,6 +244,14 @@ impl<'a> Reader<'a> {
                 let [x, y] = args.as_slice() else {
                     return self.wrong_arity(name, 2, args.len(), span, &format!("{name}(x, y)"));
                 };
+                let is_literal = |x: &Bound| matches!(x, Bound::Index(Index::Int(_)));
+                if let (Bound::Index(_), Bound::Index(_)) = (&x.0, &y.0)
+                    && !(is_literal(&x.0) && is_literal(&y.0))
+                {
+                    let message = format!("`{name}` is of tiles and f32, found integers");
+                    let help = format!("of integers it is a method: `a.{name}(b)`");
+                    return self.mistyped(span, message, help);
+                }
                 let x = self.as_value(x.0.clone(), x.1);
                 let y = self.as_value(y.0.clone(), y.1);
                 match (x, y) {

@@ -2,7 +2,7 @@
 
 use super::{Domain, Inference};
 use crate::diagnostic::{Diagnostic, Rule};
-use crate::kernel::{Distribution, Op, Value};
+use crate::kernel::{Distribution, Op, OpEntry, Value};
 use crate::program::{BufferId, BufferKind, Expr, Sym};
 use crate::span::Span;
 
@@ -65,12 +65,57 @@ impl Inference<'_> {
             let help = "take one `sum` and use its value again";
             self.found.push(diagnostic.note(*first, "the first sum").help(help));
         }
-        let put = ops().find(|entry| matches!(entry.op, Op::Put { .. }));
-        if let Some(put) = put.filter(|_| !totals) {
-            let message = "a tile is put to other ranks, and none of them sums it";
-            let diagnostic = Diagnostic::new(Rule::Types, put.span, message);
-            let help = "take the total: `c.store(tile, parts.sum(tile, x));`";
+        match ops().find(|entry| matches!(entry.op, Op::Total { .. })) {
+            Some(total) => self.put_ahead_of(total),
+            None => {
+                let Some(put) = ops().find(|entry| matches!(entry.op, Op::Put { .. })) else {
+                    return;
+                };
+                let message = "a tile is put to other ranks, and none of them sums it";
+                let diagnostic = Diagnostic::new(Rule::Types, put.span, message);
+                let help = "take the total: `c.store(tile, parts.sum(tile, x));`";
+                self.found.push(diagnostic.help(help));
+            }
+        }
+    }
+
+    /// Tiles are put to the workspace that is summed, and ahead of its sum: that waits for what the other
+    /// ranks put, which would stand behind a sum of theirs.
+    fn put_ahead_of(&mut self, total: &OpEntry) {
+        let Op::Total { buffer: summed, .. } = total.op else { return };
+        let (mut is_put, mut is_behind) = (false, false);
+        for entry in self.kernel.ops.values() {
+            is_behind |= std::ptr::eq(entry, total);
+            let Op::Put { buffer, .. } = entry.op else { continue };
+            let (message, rule, help) = if buffer != summed {
+                let (put, summed) = (self.workspace(buffer), self.workspace(summed));
+                let message = format!("the tile is put to `{put}`, and `{summed}` is summed");
+                (message, Rule::Types, "put to the workspace that is summed")
+            } else if is_behind {
+                let message =
+                    "the tile is put behind the sum, which waits for what the other ranks put there";
+                (message.to_owned(), Rule::Deadlock, "put the tile first, and sum then")
+            } else {
+                is_put = true;
+                continue;
+            };
+            let diagnostic = Diagnostic::new(rule, entry.span, message);
+            self.found.push(diagnostic.note(total.span, "the sum").help(help));
+            return;
+        }
+        if !is_put {
+            let name = self.workspace(summed);
+            let message = format!("nothing is put to `{name}`, and the sum waits for all of it");
+            let diagnostic = Diagnostic::new(Rule::WaitWithoutSignal, total.span, message);
+            let help = format!(
+                "put the tile to every other rank: `for hop in 1..world() {{ {name}.put((rank() + hop) % world(), tile, x); }}`"
+            );
             self.found.push(diagnostic.help(help));
         }
+    }
+
+    fn workspace(&self, buffer: BufferId) -> &str {
+        let declared = self.parts().and_then(|parts| parts.buffers.get(buffer));
+        declared.map_or("?", |buffer| buffer.name.as_str())
     }
 }
