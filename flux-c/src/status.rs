@@ -109,6 +109,7 @@ fn runtime_status(error: &RuntimeError) -> i32 {
         | RuntimeError::TooFewConnections { .. } => FLUX_UNAVAILABLE,
         RuntimeError::ForeignAddress { .. }
         | RuntimeError::HostAddress { .. }
+        | RuntimeError::HostRange { .. }
         | RuntimeError::DlPack { .. }
         | RuntimeError::OutOfBounds { .. }
         | RuntimeError::OtherDevice { .. }

@@ -114,6 +114,14 @@ pub enum Error {
         /// What it has to be a multiple of.
         align: usize,
     },
+    /// Memory of the host that would reach beyond the last address.
+    #[error("expected host memory that ends before the last address, found {bytes} bytes at {address:#x}")]
+    HostRange {
+        /// The address.
+        address: u64,
+        /// Bytes from there on.
+        bytes: u64,
+    },
     /// A tensor of another library that is no matrix of numbers that kernels take.
     #[error("DLPack: {problem}")]
     DlPack {

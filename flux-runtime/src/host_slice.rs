@@ -24,7 +24,8 @@ impl<T> HostSlice<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::HostAddress`] where `data` is null, or is no multiple of the alignment of `T`.
+    /// [`Error::HostAddress`] where `data` is null, or is no multiple of the alignment of `T`;
+    /// [`Error::HostRange`] where so many numbers from there on are more than there are addresses.
     ///
     /// # Safety
     ///
@@ -36,10 +37,14 @@ impl<T> HostSlice<T> {
             return Ok(HostSlice { data: NonNull::dangling(), len, owner: None });
         }
         let (address, align) = (data as u64, align_of::<T>());
-        match NonNull::new(data).filter(|data| data.is_aligned()) {
-            Some(data) => Ok(HostSlice { data, len, owner: None }),
-            None => Err(Error::HostAddress { address, align }),
+        let Some(data) = NonNull::new(data).filter(|data| data.is_aligned()) else {
+            return Err(Error::HostAddress { address, align });
+        };
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        if bytes > isize::MAX as u64 || address.checked_add(bytes).is_none() {
+            return Err(Error::HostRange { address, bytes });
         }
+        Ok(HostSlice { data, len, owner: None })
     }
 
     /// The same, which holds `owner` for as long.
@@ -102,6 +107,12 @@ mod tests {
             // SAFETY: neither address is accepted.
             let error = unsafe { HostSlice::from_raw(data, 1) }.unwrap_err();
             assert_eq!(error, Error::HostAddress { address: address as u64, align: 4 });
+        }
+        for (address, len) in [(usize::MAX - 3, 2), (4, usize::MAX / 4), (4, usize::MAX / 8 + 1)] {
+            let data = std::ptr::without_provenance_mut::<f32>(address);
+            // SAFETY: none of them is accepted.
+            let error = unsafe { HostSlice::from_raw(data, len) }.unwrap_err();
+            assert_eq!(error, Error::HostRange { address: address as u64, bytes: 4 * len as u64 });
         }
         // SAFETY: there is no number.
         let empty = unsafe { HostSlice::<f32>::from_raw(std::ptr::null_mut(), 0) };

@@ -162,6 +162,7 @@ static void wrong_arguments(flux_handle kernel, problem *it) {
   } while (0)
   WRONG(wrong->data = NULL, "`b` (rank 2): expected host memory");
   WRONG(wrong->data = (char *)wrong->data + 1, "at a multiple of 2 bytes");
+  WRONG(wrong->data = (char *)UINTPTR_MAX - 15, "expected host memory that ends before the last address");
   WRONG(wrong->dtype = FLUX_F16, "`b` of `gemm_rs` is a tensor of bf16, found a tensor of f16");
   WRONG(wrong->dtype = FLUX_SCALAR, "is a tensor of bf16, found a number");
   WRONG(wrong->dtype = 9, "(0 to 3), found type 9");
