@@ -233,6 +233,22 @@ fn pauses_are_made_where_they_are_asked_for() {
 }
 
 #[test]
+fn what_is_kept_for_owners_is_stored_behind_a_fence() {
+    let kept = |tile: u32| {
+        let schedule = Schedule::sm_90a().tile(128, tile, 64).stages(4);
+        support::compile(SCATTER, &schedule.reduce_scatter(ReduceScatter::Pull)).ptx
+    };
+    let fence = "fence.proxy.async;";
+    let ptx = kept(128);
+    // Of the warps that store: the loading thread waits for nothing of peers.
+    assert_eq!(ptx.matches(fence).count(), 1, "{ptx}");
+    let [fenced, stored] = [fence, ".global.shared::cta"].map(|text| ptx.find(text));
+    assert!(fenced < stored && ptx[..fenced.unwrap_or(0)].contains("ld.acquire.sys"), "{ptx}");
+    // Tiles of other widths leave by ordinary stores.
+    assert_eq!(kept(176).matches(fence).count(), 0);
+}
+
+#[test]
 fn unusual_tiles_assemble() {
     let Some(ptxas) = support::ptxas() else { return };
     let base = Schedule::sm_90a();

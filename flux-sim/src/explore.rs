@@ -18,7 +18,8 @@
 //!   of the actor's launch wait for all of it, a signal `after read` for the sources alone.
 //! * A mainloop reads through the async proxy. A wait with no proxy fence behind it does not hold
 //!   such a read back, nor does the actor's own write: the read happens at any time from where the
-//!   actor first learned something that no fence follows.
+//!   actor first learned something that no fence follows. So may what a CTA stores on its own rank, which
+//!   can leave by TMA.
 //! * A tensor that peers read is written by its owner's caller when a launch begins, and again when
 //!   it is over.
 //!

@@ -8,7 +8,7 @@ use crate::nvvm::wgmma::Major;
 use crate::nvvm::{fence, mbarrier, tma};
 use crate::plan::PANEL;
 use flux_ir::abi::{self, MapParam, SWIZZLE_BYTES, Stamp};
-use flux_ir::program::{Op, Place, Range, Stmt};
+use flux_ir::program::{BufferKind, Op, Place, Range, Stmt};
 use flux_ir::{Balance, Cache};
 
 impl<'c> Kernel<'c, '_> {
@@ -20,11 +20,13 @@ impl<'c> Kernel<'c, '_> {
         for &map in &self.maps {
             tma::prefetch_map(cx, map);
         }
-        // A fence in the prologue says that its waits guard loads; without one they guard
-        // what consumers do.
-        let guards = |stmt: &Stmt| matches!(stmt.op, Op::FenceProxyAsync);
-        let role =
-            if self.plan.prologue.iter().any(guards) { Role::Producer } else { Role::Silent };
+        // A fence in the prologue says that its waits guard what goes by TMA: loads, if any of them are
+        // of workspace, and else stores of consumers.
+        let fences = |stmt: &Stmt| matches!(stmt.op, Op::FenceProxyAsync);
+        let shares = |place: &Place| self.program.buffers[place.buffer].kind != BufferKind::Input;
+        let mut loads = self.plan.products.iter().flat_map(|product| [&product.a, &product.b]);
+        let guards = loads.any(shares) && self.plan.prologue.iter().any(fences);
+        let role = if guards { Role::Producer } else { Role::Silent };
         self.statements(self.plan.prologue, role)?;
         let stage = cx.cell_of(cx.int(0));
         let parity = cx.cell_of(cx.int(1));

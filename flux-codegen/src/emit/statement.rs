@@ -109,6 +109,8 @@ impl<'c, 'p> Kernel<'c, 'p> {
                 }
                 Op::FenceProxyAsync => match role {
                     Role::Producer | Role::Epilogue | Role::Copy => fence::proxy_async(cx),
+                    // Warps that wait for themselves, and then store by TMA what peers have read.
+                    Role::Prologue if self.stores_in_bulk() => fence::proxy_async(cx),
                     Role::Silent | Role::Prologue | Role::Exit | Role::Fenced => {}
                 },
                 Op::Store { .. } => {

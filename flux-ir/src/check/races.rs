@@ -99,8 +99,8 @@ struct Me {
     time: u32,
     number: u32,
     on_copy_engine: bool,
-    /// Writes reach memory so.
-    writes_by: Proxy,
+    /// Copies reach memory so.
+    copies_by: Proxy,
     /// Of an exit, the bodies of its agent: first, and one past the last.
     bodies: (u32, u32),
     /// Stamps up to which the own puts are performed: for ordinary reads, and for bulk reads.
@@ -165,7 +165,7 @@ impl<'p> Walk<'_, 'p, '_> {
             actor,
             rank,
             on_copy_engine: engine == Engine::CopyEngine,
-            writes_by: Proxy::of_copies(engine),
+            copies_by: Proxy::of_copies(engine),
             bodies: if cta.is_none() { (bodies.start, bodies.end) } else { (0, 0) },
             ..Me::default()
         };
@@ -381,7 +381,7 @@ impl<'p> Walk<'_, 'p, '_> {
                 _ if self.me.on_copy_engine => self.me.stamp - 1,
                 Proxy::Generic => self.me.performed,
                 // What was written by bulk copies is read by them: no other proxy comes in between.
-                Proxy::Async if self.me.writes_by == Proxy::Async => self.me.performed,
+                Proxy::Async if self.me.copies_by == Proxy::Async => self.me.performed,
                 Proxy::Async => self.me.fenced_performed,
             };
             return access.stamp <= upto;

@@ -8,7 +8,7 @@
 use super::launch::bodies;
 use crate::arena::Handle;
 use crate::eval::{Launch, RankView};
-use crate::program::{AgentId, Engine, Program, SignalId, Stmt, ValueId};
+use crate::program::{AgentId, At, Engine, Op, Program, SignalId, Stmt, ValueId};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
@@ -214,6 +214,18 @@ impl<'p> Layout<'p> {
         let array = self.bases.partition_point(|&base| base <= slot) - 1;
         let signals = self.program.signals.len();
         ((array / signals) as u32, SignalId((array % signals) as u32), slot - self.bases[array])
+    }
+
+    /// How what `stmt` writes reaches memory, as far as it has to come behind something. Tiles that a CTA stores on its
+    /// own rank leave by TMA where their boxes are whole and aligned, and by ordinary stores elsewhere; so they come
+    /// behind what either has to. What tells by itself that it has come is always stored by the latter.
+    pub(super) fn writes_by(&self, engine: Engine, stmt: &Stmt) -> Proxy {
+        match &stmt.op {
+            Op::Store { to, adds, .. } if to.at == At::Own && !adds => {
+                if self.program.is_flagged(to.buffer) { Proxy::Generic } else { Proxy::Async }
+            }
+            _ => Proxy::of_copies(engine),
+        }
     }
 
     /// Whether data stand for the raises of a slot.

@@ -135,6 +135,11 @@ pub(super) fn build(
     if let Some((free, span)) = of_scatter.or(of_one_shot).or(of_chain) {
         let wait = wait_free(free, Range::new(0i64, Sym::World));
         agent.body.push(stmt(span, wait));
+        // Owners read what a rank keeps for them, and it is stored by TMA. Whoever stores a sum that peers
+        // read has heard of them in the launch before.
+        if scatter.is_some_and(|scatter| scatter.pulled.is_some()) {
+            agent.body.push(stmt(span, Op::FenceProxyAsync));
+        }
         let total = scatter.and_then(|scatter| scatter.total.as_ref());
         agent.exit.extend(total.map(|total| total.wait_taken(b.copier())));
         agent.exit.push(signal_free(b, free, span));

@@ -6,7 +6,7 @@ use super::{Config, ExploreError};
 use flux_ir::arena::Handle;
 use flux_ir::eval::{Action, AgentRun, Event, Loads, RankView, Region};
 use flux_ir::program::{
-    AgentId, BufferId, BufferKind, Completion, Engine, Program, SignalId, Stmt, ValueId,
+    AgentId, At, BufferId, BufferKind, Completion, Engine, Op, Program, SignalId, Stmt, ValueId,
 };
 use std::ops::Range;
 
@@ -92,6 +92,8 @@ struct Past {
     /// How far the thread was where it first learned something behind the last fence: at a wait, or
     /// when own writes were performed.
     unfenced: Option<usize>,
+    /// What was read in line, and how far the thread was behind that.
+    read: Vec<(Region, usize)>,
 }
 
 impl<'p> Build<'_, 'p> {
@@ -205,10 +207,11 @@ impl<'p> Build<'_, 'p> {
                 }
                 let id = self.in_line(Kind::Other, Some(number), thread, epoch);
                 self.touches[id].early = past.unfenced;
+                past.reads(&reads, place + 1);
                 self.touches[id].reads = reads;
             }
             Action::Sum { own, from, loads, .. } => {
-                self.loads(thread, epoch, (stmt, number), &loads)?;
+                self.loads(thread, epoch, (stmt, number), &loads, past)?;
                 let contributions = from.len();
                 let mut reads = Vec::new();
                 for region in from {
@@ -216,10 +219,11 @@ impl<'p> Build<'_, 'p> {
                 }
                 let kind = Kind::Sum(contributions, own);
                 let id = self.in_line(kind, Some(number), thread, epoch);
+                past.reads(&reads, self.loose.threads[thread].line.len());
                 self.touches[id].reads = reads;
             }
             Action::Store { to, value, loads, adds } => {
-                self.loads(thread, epoch, (stmt, number), &loads)?;
+                self.loads(thread, epoch, (stmt, number), &loads, past)?;
                 let to = Region {
                     rows: cut(&to.rows, &tile.rows),
                     cols: cut(&to.cols, &tile.cols),
@@ -243,6 +247,7 @@ impl<'p> Build<'_, 'p> {
         epoch: u32,
         (stmt, number): (&Stmt, u32),
         loads: &Loads,
+        past: &mut Past,
     ) -> Result<(), ExploreError> {
         let mut reads = Vec::new();
         for (_, region) in loads {
@@ -250,6 +255,7 @@ impl<'p> Build<'_, 'p> {
         }
         if !reads.is_empty() {
             let id = self.in_line(Kind::Other, Some(number), thread, epoch);
+            past.reads(&reads, self.loose.threads[thread].line.len());
             self.touches[id].reads = reads;
         }
         Ok(())
@@ -270,7 +276,12 @@ impl<'p> Build<'_, 'p> {
         // Bulk copies overtake each other, and what the thread has learned behind the last fence;
         // but what earlier ones read is in shared memory before one is stored.
         let is_bulk = is_copy && engine == Engine::Tma;
-        let early = past.unfenced.filter(|_| is_bulk);
+        // Tiles stored on the own rank may leave by TMA: they overtake that as well, but nothing that the thread
+        // itself has read of the same memory.
+        let early = match self.may_leave_in_bulk(stmt) {
+            true => past.unfenced.map(|place| place.max(past.behind_reads(&to))),
+            false => past.unfenced.filter(|_| is_bulk),
+        };
         let origin = from.as_ref().map_or(own, |region| region.rank);
         // What is added to is read as well.
         let so_far = adds.then(|| to.clone());
@@ -300,6 +311,11 @@ impl<'p> Build<'_, 'p> {
             past.last_copy = before;
         }
         Ok(())
+    }
+
+    fn may_leave_in_bulk(&self, stmt: &Stmt) -> bool {
+        let Op::Store { to, adds, .. } = &stmt.op else { return false };
+        to.at == At::Own && !adds && !self.program.is_flagged(to.buffer)
     }
 
     /// The signals of an array on one rank, among those of all.
@@ -444,6 +460,22 @@ impl<'p> Build<'_, 'p> {
 }
 
 impl Past {
+    /// Notes what is read in line, with which the thread comes to `place`.
+    fn reads(&mut self, regions: &[Region], place: usize) {
+        self.read.extend(regions.iter().map(|region| (region.clone(), place)));
+    }
+
+    /// How far the thread is behind its last read of anything of `to`.
+    fn behind_reads(&self, to: &Region) -> usize {
+        let meets = |from: &Region| {
+            (from.rank, from.buffer, from.plane) == (to.rank, to.buffer, to.plane)
+                && !cut(&from.rows, &to.rows).is_empty()
+                && !cut(&from.cols, &to.cols).is_empty()
+        };
+        let last = self.read.iter().rfind(|(from, _)| meets(from));
+        last.map_or(0, |&(_, place)| place)
+    }
+
     /// What has to be over before a signal is raised.
     fn ask(&mut self, after: Completion, place: usize) -> Vec<usize> {
         let sources = std::mem::take(&mut self.sources);

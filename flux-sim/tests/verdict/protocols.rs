@@ -13,7 +13,7 @@ pub(crate) struct Protocol {
 const PLAIN: Protocol = Protocol { body: "", exit: "", agents: "", declarations: "", min_world: 1 };
 
 /// Every protocol. What is declared for all of them stands in `programs.rs`.
-pub(crate) const PROTOCOLS: [Protocol; 21] = [
+pub(crate) const PROTOCOLS: [Protocol; 22] = [
     // One rank produces, one consumes, with one buffer and a credit.
     Protocol {
         body: "
@@ -82,6 +82,21 @@ pub(crate) const PROTOCOLS: [Protocol; 21] = [
     sum %i own %e0 from peer(%i).%y{0}[0..2, 0..1]
     for %p in 0..world { signal peer(%p).%s[1] += 1 scope sys after performed }
     wait %s[1..2] >= epoch * world * ctas scope sys",
+        ..PLAIN
+    },
+    // The same with two planes in turn, and credit of those who read for who stores in bulk.
+    Protocol {
+        body: "
+    wait %t[world..2 * world] >= epoch - 2 scope sys
+    fence proxy.async
+    if cta == 0 {
+      store %y{epoch % 2}[0..2, 0..1] <- %e0
+      for %p in 0..world { signal peer(%p).%t[rank] = epoch scope sys after performed }
+    }
+    wait %t[0..world] >= epoch scope sys
+    sum %i own %e0 from peer(%i).%y{epoch % 2}[0..2, 0..1]",
+        exit: "
+    for %p in 0..world { signal peer(%p).%t[world + rank] = epoch scope sys after performed }",
         ..PLAIN
     },
     // A copy engine pushes to every rank; the grid waits for all.

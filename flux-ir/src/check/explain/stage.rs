@@ -98,10 +98,11 @@ impl<'p> Stage<'p> {
 
     /// How an access reaches memory.
     pub(super) fn proxy(&self, access: &Access) -> Proxy {
-        match self.step(access.actor, access.stamp).act {
+        let step = self.step(access.actor, access.stamp);
+        match step.act {
             Act::Read { proxy, .. } => proxy,
-            Act::Write { .. } if self.layout.actor(access.actor).engine == Engine::Tma => {
-                Proxy::Async
+            Act::Write { .. } => {
+                self.layout.writes_by(self.layout.actor(access.actor).engine, self.layout.stmt(step))
             }
             _ => Proxy::Generic,
         }

@@ -19,7 +19,8 @@ impl Walk<'_, '_, '_> {
     /// A write comes behind every access that the greedy run did before: of each rectangle the
     /// last write, which came behind earlier ones, and the reads since this one was last written.
     pub(super) fn write(&mut self, rect: u32) {
-        let by = self.me.writes_by;
+        let layout = self.scene.layout;
+        let by = layout.writes_by(layout.actor(self.me.actor).engine, self.stmt());
         let (memory, me) = (self.memory, Access { rect, ..self.me_at() });
         let before = |all: &[Access], moment| all.partition_point(|a| a.moment() < moment);
         let own = memory.writes(rect);

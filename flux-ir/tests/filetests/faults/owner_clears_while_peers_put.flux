@@ -39,7 +39,7 @@ program @scatter_push for host {
       let %hi = min(rank * %S + %S, %m1) @39:7
       if %lo < %hi { @40:7
         for %z in 0..world { @41:9
-          store %partial{epoch % 2, %z}[%lo..%hi, %n0..%n1] <- %e2 @42:11 ; error[unordered-writes]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, where rank 1, cta 0 of `gemm` writes element (0, 0) as well, and nothing orders the two ; error[overwrite-before-read]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, which rank 0, cta 0 of `gemm` may not have read yet in launch 1
+          store %partial{epoch % 2, %z}[%lo..%hi, %n0..%n1] <- %e2 @42:11 ; error[unordered-writes]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, where rank 1, cta 0 of `gemm` writes element (0, 0) as well, and nothing orders the two ; error[overwrite-before-read]: rank 0, cta 0 of `gemm` writes rows 0..1, columns 0..1 of `%partial{3}` on rank 0, which rank 0, cta 0 of `gemm` may not have read yet in launch 1 ; error[missing-proxy-fence]: rank 1, cta 0 of `gemm` writes rows 8..9, columns 0..8 of `%partial{2}` on rank 1 by TMA, and no `fence proxy.async` stands behind the wait for rank 0, cta 0 of `gemm`
         }
         for %s in 0..world { @44:9
           if %s != rank { @45:11

@@ -20,6 +20,7 @@ program @scatter_pull for host {
   %e1 = sum @20:3
   agent gemm on ctas {
     wait %free[0..world] >= epoch - 2 scope sys @22:5
+    fence proxy.async @22:5
     for %t in cta..%T step ctas { @23:5
       row (%m, %n, %first, %last) = %tiles[%t] @24:7
       let %m0 = %m * 8 @25:7

@@ -20,6 +20,7 @@ program @scatter_pull for host {
   %e1 = sum @20:3
   agent gemm on ctas {
     wait %free[0..world] >= epoch - 2 scope sys @22:5
+    fence proxy.async @22:5
     if cta == 0 { @23:5
       for %p in 0..world { @24:7
         signal peer(%p).%free[rank] = epoch scope sys after performed @25:9

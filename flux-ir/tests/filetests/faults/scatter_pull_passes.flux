@@ -18,6 +18,7 @@ program @scatter_pull for host {
   %e1 = sum @18:3
   agent gemm on ctas {
     wait %free[0..world] >= epoch - 2 scope sys @20:5
+    fence proxy.async @20:5
     for %t in cta..%T step ctas { @21:5
       row (%m, %n, %first, %last) = %tiles[%t] @22:7
       let %m0 = %m * 8 @23:7

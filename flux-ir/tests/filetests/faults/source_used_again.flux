@@ -18,6 +18,7 @@ program @staged_copy for host {
   %e0 = acc 0 @18:3
   agent gemm on ctas {
     for %r in 0..2 { @20:5
+      fence proxy.async @20:5
       for %t in cta..%T step ctas { @21:7
         row (%m, %n, %first, %last) = %tiles[%t] @22:9
         let %m0 = %m * 8 @23:9

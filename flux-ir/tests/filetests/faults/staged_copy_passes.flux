@@ -16,6 +16,7 @@ program @staged_copy for host {
   agent gemm on ctas {
     for %r in 0..2 { @17:5
       wait %drained[0] >= 2 * epoch - 2 + %r scope sys @18:7
+      fence proxy.async @18:7
       for %t in cta..%T step ctas { @19:7
         row (%m, %n, %first, %last) = %tiles[%t] @20:9
         let %m0 = %m * 8 @21:9

@@ -22,6 +22,7 @@ program @gemm_rs for host {
   %e1 = sum                              @5:9 ; error[missing-proxy-fence]: rank 0, the bulk copies of cta 0 of `pull` reads rows 0..1, columns 0..1 of `%c_kept{1}` on rank 1 by TMA, and no `fence proxy.async` stands behind the wait for it
   agent gemm on ctas {
     wait %free[0..world] >= epoch - 2 scope sys @5:9
+    fence proxy.async                    @5:9
     for %t in cta..%T step ctas {        @4:17
       row (%m, %n, %first, %last) = %tiles[%t] @4:17
       let %m0 = %m / %TS * %S + %m % %TS * 8 @4:17
