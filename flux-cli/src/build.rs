@@ -6,6 +6,7 @@ use flux::{Bundle, Definition, Image};
 use flux_ir::check::verify;
 use flux_ir::lower::lower;
 use flux_ir::{Kernel, Order, Schedule, Target, fingerprint};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
@@ -23,9 +24,13 @@ pub(crate) fn run(options: &Build) -> Result<String, Box<dyn Error>> {
     } else {
         vec![source::find(&options.bundle)?]
     };
+    // Nothing is written where one of them is refused.
+    let definitions: Vec<_> = sources.iter().map(compiled).collect::<Result<_, _>>()?;
+    if into_folder {
+        have_names_of_their_own(&sources, &definitions, &options.output)?;
+    }
     let mut text = String::new();
-    for source in &sources {
-        let definition = compiled(source)?;
+    for (source, definition) in sources.iter().zip(definitions) {
         let path = if into_folder {
             output.join(format!("{}.{EXTENSION}", definition.name))
         } else {
@@ -33,10 +38,36 @@ pub(crate) fn run(options: &Build) -> Result<String, Box<dyn Error>> {
         };
         let bytes = Bundle::encode(definition)?;
         write(&path, &bytes)?;
-        let (count, bytes) = (definition.images.len(), bytes.len());
-        writeln!(text, "{}: `{}`, {count} schedules, {bytes} bytes", path.display(), source.name)?;
+        let runs_on = match definition.images.len() {
+            0 => "for the host alone".to_owned(),
+            1 => "machine code of 1 schedule".to_owned(),
+            count => format!("machine code of {count} schedules"),
+        };
+        let bytes = bytes.len();
+        writeln!(text, "{}: `{}`, {runs_on}, {bytes} bytes", path.display(), source.name)?;
     }
     Ok(text)
+}
+
+/// Refuses two kernels of one name: the file of one would take the place of the other's.
+fn have_names_of_their_own(
+    sources: &[Source],
+    definitions: &[&Definition],
+    folder: &str,
+) -> Result<(), String> {
+    let mut known = BTreeMap::new();
+    for (source, definition) in sources.iter().zip(definitions) {
+        let name = definition.name;
+        let Some(other) = known.insert(name, source) else { continue };
+        let place = |source: &Source| format!("`{}` of {}", source.name, file_of(source));
+        return Err(format!(
+            "{} and {} would both be {name}.{EXTENSION} in {folder}: build each by itself, \
+             `flux build --bundle FILE.rs:NAME -o PATH`",
+            place(other),
+            place(source)
+        ));
+    }
+    Ok(())
 }
 
 /// Renamed into place: whoever reads sees the old bundle or the new one.
@@ -89,14 +120,16 @@ fn image(
     kernel: &Kernel,
     (index, schedule): (usize, &Schedule),
 ) -> Result<Option<Image>, Box<dyn Error>> {
-    match schedule.target {
-        Target::Host => return Ok(None),
-        // Refused where the bundle is encoded, in words that say why.
-        Target::Sm90a if matches!(schedule.order, Some(Order::Custom(_))) => return Ok(None),
-        Target::Sm90a => {}
+    // Refused where the bundle is encoded, in words that say why.
+    if matches!(schedule.order, Some(Order::Custom(_))) {
+        return Ok(None);
     }
     let verified = lower(kernel, schedule).and_then(verify);
     let verified = verified.map_err(|found| source.located(&found))?;
+    match schedule.target {
+        Target::Host => return Ok(None),
+        Target::Sm90a => {}
+    }
     let image = flux_codegen::compile(&verified)?;
     Ok(Some(Image {
         schedule: index,

@@ -503,6 +503,36 @@ fn every_kernel_of_a_file_goes_to_a_folder() {
 }
 
 #[test]
+fn two_kernels_of_one_name_do_not_share_a_file() {
+    let folder = folder("bundles-of-one-name");
+    let kernel = "#[flux::kernel]\n#[schedule(host, tile = (8, 8, 8))]\n\
+        fn twin(a: &Global<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {\n\
+        for tile in c.tiles() { c.store(tile, gemm(a, b.t(), tile)); }\n}\n";
+    let [from, to] = ["from", "to"].map(|name| folder.join(name));
+    std::fs::create_dir_all(&from).expect("a folder");
+    std::fs::write(from.join("one.rs"), kernel).expect("a file");
+    let build = || {
+        let paths = [&from, &to].map(|path| format!("{}/", path.display()));
+        flux(&["build", "--bundle", &paths[0], "-o", &paths[1]])
+    };
+    let output = build();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("`twin`, for the host alone"), "{}", said(&output));
+    std::fs::remove_dir_all(&to).expect("a folder");
+    std::fs::write(from.join("two.rs"), kernel).expect("a file");
+    let output = build();
+    assert!(!output.status.success());
+    assert!(said(&output).contains("would both be twin.flux-bundle"), "{}", said(&output));
+    // Broken for the host: told where it is written, and no bundle of it.
+    std::fs::remove_file(from.join("two.rs")).expect("a file");
+    let broken = kernel.replace("gemm(a, b.t(), tile)", "gemm(a, b.t(), tile) + a.load(tile)");
+    std::fs::write(from.join("one.rs"), broken).expect("a file");
+    let output = build();
+    assert!(!output.status.success() && said(&output).contains("one.rs:"), "{}", said(&output));
+    assert!(!to.exists(), "nothing is written");
+}
+
+#[test]
 fn what_cannot_be_in_a_bundle_is_refused_and_nothing_is_written() {
     let path = folder("no-bundle").join("it");
     let own_order = "flux-cli/tests/kernels/own_order.rs:reversed";
