@@ -281,7 +281,9 @@ fn reduce_scatter(
     if let (Some(element), false) = (schedule.partials, kernel.ops.values().any(sums)) {
         let own = kernel.ops.values().any(|entry| matches!(entry.op, Op::Total { .. }));
         let (what, help) = match own {
-            true => ("a kernel says itself what it puts", "name the type there: `flagged::<f32>(…)`"),
+            true => {
+                ("a kernel says itself what it puts", "name the type there: `flagged::<f32>(…)`")
+            }
             false => ("nothing is summed over ranks", "leave `partials` out"),
         };
         let message = format!("expected no `partials` where {what}, found `{element}`");

@@ -115,7 +115,9 @@ pub enum Error {
         align: usize,
     },
     /// Memory of the host that would reach beyond the last address.
-    #[error("expected host memory that ends before the last address, found {bytes} bytes at {address:#x}")]
+    #[error(
+        "expected host memory that ends before the last address, found {bytes} bytes at {address:#x}"
+    )]
     HostRange {
         /// The address.
         address: u64,

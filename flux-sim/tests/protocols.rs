@@ -8,7 +8,7 @@ use flux_ir::check::{EPOCHS, verify};
 use flux_ir::eval::Launch;
 use flux_ir::kernel::Kernel;
 use flux_ir::lower::lower;
-use flux_ir::{Consumers, Element, Order, Schedule, Shape, Transport};
+use flux_ir::{AllGather, Consumers, Element, Order, Schedule, Shape, Transport};
 use flux_sim::adversary;
 use flux_sim::explore::{Limits, run};
 
@@ -136,6 +136,52 @@ fn every_protocol_is_exact_on_every_world() {
                         let found = tensors.outputs[0].1.values();
                         let about = format!("{name}, {schedule}, {shape} over {world}");
                         assert_eq!(found, *expected, "{about}, launch {epoch}, rank {rank}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tiles of what is gathered, put to every rank and summed there.
+const GATHERED: &str = "
+#[flux::kernel]
+fn gathered(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+    let parts = flagged::<bf16>(Extent::M, Extent::N);
+    for tile in c.tiles() {
+        let a = a.wait(tile.rows());
+        let part = gemm(a, b.t(), tile);
+        for hop in 1..world() {
+            parts.put((rank() + hop) % world(), tile, part);
+        }
+        c.store(tile, parts.sum(tile, part));
+    }
+}";
+
+#[test]
+fn sums_of_what_is_gathered_are_exact_by_whatever_way_it_comes() {
+    let found = flux_syntax::read_file(GATHERED).expect("a source text");
+    let kernel = found.into_iter().next().expect("a kernel").kernel.expect("a kernel");
+    let small = Schedule::host().tile(8, 8, 16);
+    let transports =
+        [None, Some(Transport::CopyEngine), Some(Transport::Put), Some(Transport::Tma)];
+    for (index, transport) in transports.into_iter().enumerate() {
+        for way in [AllGather::Push, AllGather::Pull, AllGather::Ring] {
+            for chunk_rows in [None, Some(3)] {
+                let all_gather = Some(way);
+                let schedule = Schedule { transport, chunk_rows, all_gather, ..small.clone() };
+                for world in [1, 2, 3, 5] {
+                    let shape = SHAPES[(index + world as usize) % SHAPES.len()];
+                    let case = Case::new(&kernel, &schedule, shape, world, 2);
+                    let form = Form::GatherReduce;
+                    let of = |seed| problem(form, Element::Bf16, true, shape, world, seed);
+                    let (mut tensors, expected): (Vec<_>, Vec<_>) = (1..=3).map(of).unzip();
+                    case.run(&mut tensors);
+                    for (tensors, expected) in tensors.iter().zip(&expected) {
+                        for (tensors, expected) in tensors.iter().zip(expected) {
+                            let found = tensors.outputs[0].1.values();
+                            assert_eq!(found, *expected, "{schedule}, {shape} over {world}");
+                        }
                     }
                 }
             }

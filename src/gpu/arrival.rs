@@ -8,7 +8,7 @@ use super::outbox::Peers;
 use super::{Gpu, Passive};
 use crate::source::copies_first;
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{BufferId, BufferKind, Op, Program, Sym};
+use flux_ir::program::{BufferId, BufferKind, Op, Program, Stmt, Sym};
 use flux_ir::{AllGather, Arrival, Cache, Order, Schedule, Tail, Transport};
 
 /// What ranks are linked by.
@@ -173,7 +173,12 @@ impl Link {
         product: u64,
     ) -> Vec<Schedule> {
         if program.scatters() {
-            return departures(schedule, launch);
+            // Whoever sums every tile comes to them in the order of all ranks, whatever arrives when.
+            return if sends(program) {
+                departures(schedule, launch)
+            } else {
+                vec![schedule.clone()]
+            };
         }
         let Launch { shape, world, .. } = launch;
         let row_bytes = row_bytes(program, launch);
@@ -358,6 +363,15 @@ fn sums_what_arrives(program: &Program) -> bool {
     copied.any(|buffer| buffer.rows == Sym::K.into())
 }
 
+/// Whether copies bring contributions to who sums them.
+fn sends(program: &Program) -> bool {
+    let sums = |copied| {
+        let sums = |stmt: &Stmt| matches!(&stmt.op, Op::Sum { from, .. } if from.buffer == copied);
+        program.statements().any(sums)
+    };
+    program.statements().any(|stmt| matches!(&stmt.op, Op::Copy { to, .. } if sums(to.buffer)))
+}
+
 /// Rows of all ranks that arrive.
 fn arriving(program: &Program, launch: Launch) -> u32 {
     if sums_what_arrives(program) { launch.shape.k } else { launch.shape.m }
@@ -440,6 +454,17 @@ mod tests {
         // Chunks of 640 and 384 rows are whole tile rows: nothing is done twice.
         let sliced = Schedule::sm_90a().chunk_rows(640).tail(384, 4);
         ends(&sliced, slow, 10.0 + 64.0 * 35.0 * 840.0 / 128.0);
+    }
+
+    #[test]
+    fn what_every_rank_sums_is_walked_as_it_was_lowered() {
+        let text = include_str!("../../flux-ir/tests/filetests/kernel/low_latency.flux");
+        let kernel: flux_ir::Kernel = text.parse().unwrap();
+        for transport in [None, Some(Transport::CopyEngine)] {
+            let schedule = Schedule { transport, ..Schedule::sm_90a() };
+            let program = flux_ir::lower::lower(&kernel, &schedule).unwrap();
+            assert_eq!(PCIE.plans(&program, &schedule, LAUNCH, 1), [schedule]);
+        }
     }
 
     #[test]

@@ -139,10 +139,12 @@ fn exact(layout: &Layout<'_>, memory: &Memory, found: &mut Findings) {
 fn say(layout: &Layout<'_>, memory: &Memory, access: &Access, what: &str, found: &mut Findings) {
     let stmt = layout.stmts[access.number as usize];
     let region = &memory.rects[access.rect as usize];
-    let puts_home = matches!(stmt.op, Op::Store { .. })
-        && layout.actor(access.actor).rank == region.rank;
+    let puts_home =
+        matches!(stmt.op, Op::Store { .. }) && layout.actor(access.actor).rank == region.rank;
     let help = match puts_home {
-        true => "no rank puts to itself, as the sum is given its part: put to `(rank() + hop) % world()` for each `hop` in `1..world()`",
+        true => {
+            "no rank puts to itself, as the sum is given its part: put to `(rank() + hop) % world()` for each `hop` in `1..world()`"
+        }
         false => "store each element once in a launch, and let one sum of its rank read it",
     };
     found.once(Rule::FlagNotExact, stmt, || {

@@ -54,6 +54,9 @@ impl Homes {
 /// schedule moves bytes as its roles can.
 pub(super) fn check(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(Protocol { parts, .. }) = kernel.protocol.as_deref() else { return Ok(()) };
+    if has_no_roles(parts) {
+        return Ok(());
+    }
     let mut found = Diagnostics::new();
     let is_role = |op: &Op| {
         let known = matches!(op, Op::Let { .. } | Op::For { .. } | Op::If { .. });
@@ -84,6 +87,16 @@ pub(super) fn check(kernel: &Kernel, schedule: &Schedule) -> Result<(), Diagnost
     found.into_result(())
 }
 
+/// Whether tiles put and sum, and nothing of the kernel's own runs beside them.
+fn has_no_roles(parts: &Program) -> bool {
+    parts.agents.is_empty() && parts.signals.is_empty() && parts.buffers.values().all(is_summed)
+}
+
+/// Whether it is workspace whose data carry their own flag.
+fn is_summed(buffer: &Buffer) -> bool {
+    !buffer.planes.is_empty()
+}
+
 /// A copy that adds.
 fn adds(parts: &Program) -> Option<&Stmt> {
     parts.statements().find(|stmt| matches!(stmt.op, Op::Copy { adds: true, .. }))
@@ -96,10 +109,7 @@ pub(super) fn place(
 ) -> Option<Placed> {
     let kernel = b.kernel;
     let parts = &kernel.protocol.as_ref()?.parts;
-    let is_summed = |buffer: &Buffer| !buffer.planes.is_empty();
-    if parts.agents.is_empty() && parts.signals.is_empty() && parts.buffers.values().all(is_summed)
-    {
-        // Tiles put and sum, and nothing runs beside them.
+    if has_no_roles(parts) {
         return None;
     }
     let engine = match b.schedule.transport {

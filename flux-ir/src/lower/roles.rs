@@ -111,7 +111,9 @@ struct Way {
 
 impl<'k> Roles<'k> {
     fn new(kernel: &'k Kernel, schedule: &Schedule, algorithm: AllGather) -> Self {
-        let Protocol { parts, .. } = Protocol::new(&kernel.name);
+        // Workspace that tiles are put to keeps its handle.
+        let own = kernel.protocol.as_ref().map(|protocol| protocol.parts.clone());
+        let parts = own.unwrap_or_else(|| Protocol::new(&kernel.name).parts);
         let (body, placed) = (Vec::new(), Vec::new());
         Roles { kernel, algorithm, chunk_rows: schedule.chunk_rows, parts, body, placed }
     }

@@ -120,14 +120,15 @@ pub(crate) fn others() -> Vec<Subject> {
 
 /// The protocols of the examples.
 fn protocols() -> Vec<Kernel> {
-    let kernels = ["examples/protocols.rs", "examples/low_latency.rs"].into_iter().flat_map(|file| {
-        let found = flux_syntax::read_file(&read(file));
-        let found = found.unwrap_or_else(|error| panic!("{file}: {error}"));
-        found.into_iter().map(|found| {
-            let path = found.path;
-            found.kernel.unwrap_or_else(|error| panic!("{path}: {error}"))
-        })
-    });
+    let kernels =
+        ["examples/protocols.rs", "examples/low_latency.rs"].into_iter().flat_map(|file| {
+            let found = flux_syntax::read_file(&read(file));
+            let found = found.unwrap_or_else(|error| panic!("{file}: {error}"));
+            found.into_iter().map(|found| {
+                let path = found.path;
+                found.kernel.unwrap_or_else(|error| panic!("{path}: {error}"))
+            })
+        });
     kernels.collect()
 }
 

@@ -101,9 +101,9 @@ impl<'p> Stage<'p> {
         let step = self.step(access.actor, access.stamp);
         match step.act {
             Act::Read { proxy, .. } => proxy,
-            Act::Write { .. } => {
-                self.layout.writes_by(self.layout.actor(access.actor).engine, self.layout.stmt(step))
-            }
+            Act::Write { .. } => self
+                .layout
+                .writes_by(self.layout.actor(access.actor).engine, self.layout.stmt(step)),
             _ => Proxy::Generic,
         }
     }

@@ -92,8 +92,7 @@ impl Inference<'_> {
                 let message = format!("the tile is put to `{put}`, and `{summed}` is summed");
                 (message, Rule::Types, "put to the workspace that is summed")
             } else if is_behind {
-                let message =
-                    "the tile is put behind the sum, which waits for what the other ranks put there";
+                let message = "the tile is put behind the sum, which waits for what the other ranks put there";
                 (message.to_owned(), Rule::Deadlock, "put the tile first, and sum then")
             } else {
                 is_put = true;
