@@ -264,6 +264,7 @@ fn matching(kernel: &Kernel, compiled: &Schedule, wanted: Option<&Schedule>) -> 
         && compiled.balance == wanted.balance
         && compiled.cache == wanted.cache
         && compiled.jitter == wanted.jitter
+        && compiled.node == wanted.node
         && (!reduces || algorithm(compiled) == algorithm(wanted))
         && (!scatters || path(compiled) == path(wanted))
         && compiled.partials == wanted.partials

@@ -190,6 +190,10 @@ struct Sim {
     /// shards that are between.
     #[arg(long, value_name = "ROWS,SHARDS", value_parser = sim::departure)]
     departure: Option<Departure>,
+    /// Ranks of a node: shards go to those of other nodes over the machine's network, put by copy
+    /// warps as all others.
+    #[arg(long, value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..=64))]
+    node: Option<u32>,
     /// Rows at the end of the last shard that travel in slices, and how many slices, in place of
     /// the schedule's own.
     #[arg(long, value_name = "ROWS,SLICES", value_parser = sim::tail)]

@@ -7,7 +7,7 @@ use flux_ir::check::verify;
 use flux_ir::eval::Launch;
 use flux_ir::lower::lower;
 use flux_ir::program::Engine;
-use flux_ir::{Departure, Head, Order, Program, Tail};
+use flux_ir::{Departure, Head, Order, Program, Tail, Transport};
 use flux_sim::time::{
     Machine, Options, Peers, Recording, Report, Summary, Symmetry, chrome_trace, draw, simulate,
 };
@@ -103,6 +103,9 @@ impl Candidate {
                 }
                 if let Some(departure) = options.departure {
                     schedule = schedule.order(Order::Departure(departure));
+                }
+                if let Some(ranks) = options.node {
+                    schedule = schedule.transport(Transport::Put).node(ranks);
                 }
                 let program = lower(&kernel, &schedule).map_err(|found| source.located(&found))?;
                 (schedule.to_string(), program, schedule.ctas)

@@ -317,6 +317,21 @@ fn sim_predicts_a_launch_and_names_what_was_waited_for() {
     assert_eq!(said(&every).replace("simulated 8 of 8", "simulated 1 of 8"), text);
 }
 
+/// Ranks of several nodes: one of each place in a node stands for all.
+#[test]
+fn sim_divides_ranks_into_nodes() {
+    let launch = ["--m", "4096", "--n", "1024", "--k", "1024", "--world", "16", "--node", "8"];
+    let output = flux(&[&["sim", "ag_gemm", "--machine", "h200-ib"], &launch[..]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("simulated 8 of 16 ranks"), "{}", said(&output));
+    let output = flux(&[&["sim", "ag_gemm", "--machine", "h200-pcie"], &launch[..]].concat());
+    assert!(!output.status.success());
+    let text = said(&output);
+    assert!(text.contains("machine `h200-pcie` has no network between nodes"), "{text}");
+    let output = flux(&[&["sim", "gemm_rs", "--machine", "h200-ib"], &launch[..]].concat());
+    assert!(said(&output).contains("found the scattered `c`"), "{}", said(&output));
+}
+
 #[test]
 fn sim_writes_json_a_drawing_and_a_trace() {
     let folder = env!("CARGO_TARGET_TMPDIR");

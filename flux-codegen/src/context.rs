@@ -386,6 +386,31 @@ impl<'c> Cx<'c> {
         Ok(())
     }
 
+    /// Calls a function of another module; declared where it was not.
+    pub(crate) fn call(
+        &self,
+        name: &str,
+        args: &[Int<'c>],
+        result: Option<IntType<'c>>,
+    ) -> Option<Int<'c>> {
+        let types: Vec<BasicMetadataTypeEnum> = args.iter().map(|a| a.get_type().into()).collect();
+        let ty = match result {
+            Some(result) => result.fn_type(&types, false),
+            None => self.context.void_type().fn_type(&types, false),
+        };
+        let declare = || self.module.add_function(name, ty, None);
+        let function = self.module.get_function(name).unwrap_or_else(declare);
+        let args: Vec<BasicMetadataValueEnum> = args.iter().map(|&a| a.into()).collect();
+        let call = built(self.builder.build_call(function, &args, ""));
+        let kind = inkwell::attributes::Attribute::get_named_enum_kind_id;
+        for name in ["nounwind", "convergent"] {
+            let attribute = self.context.create_enum_attribute(kind(name), 0);
+            call.add_attribute(AttributeLoc::Function, attribute);
+        }
+        result
+            .map(|_| call.try_as_basic_value().expect_basic("it yields a number").into_int_value())
+    }
+
     /// Inline assembly. `pure` assembly may be moved, merged and dropped; any other is a
     /// convergent side effect, and clobbers memory where its constraints say so.
     pub(crate) fn asm(

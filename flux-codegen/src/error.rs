@@ -17,6 +17,24 @@ pub enum Error {
         /// What to write instead.
         help: String,
     },
+    /// A kernel that reaches other nodes, and no device API of NCCL to link.
+    #[error(
+        "`{kernel}` puts data to ranks of other nodes over the network, and NCCL's device API was not found; fetch it \
+         with `scripts/setup --network`, or let `FLUX_NCCL_DEVICE` name `libnccl_device.bc` of the package \
+         `nvidia-nccl-cu13` (2.32 or later)"
+    )]
+    NoNetwork {
+        /// The kernel.
+        kernel: String,
+    },
+    /// The device API of NCCL cannot be linked: it is none, or of another version.
+    #[error("`{kernel}` cannot be linked with NCCL's device API: {message}")]
+    Network {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong with it.
+        message: String,
+    },
     /// LLVM refused the module: a mistake of this crate.
     #[error("LLVM refused the module of `{kernel}`: {message}")]
     Llvm {

@@ -22,6 +22,7 @@ mod emit;
 mod error;
 mod lint;
 mod machine;
+pub mod network;
 mod nvvm;
 mod plan;
 #[cfg(test)]
@@ -52,8 +53,18 @@ pub struct Image {
 /// # Errors
 /// [`Error::Unsupported`] where the Program has a structure, tile or element type that the
 /// kernel does not offer.
+/// [`Error::NoNetwork`] where it reaches other nodes, and what does that is not at hand.
 pub fn compile(program: &Verified) -> Result<Image, Error> {
-    image(program.program(), Times::Unseen)
+    image(program.program(), Times::Unseen, Linked::Whole)
+}
+
+/// Compiles the CTA agent of `program`, and leaves the network's functions to be linked: what [`compile`] makes of a
+/// Program that reaches no other node.
+///
+/// # Errors
+/// As of [`compile`], but for [`Error::NoNetwork`].
+pub fn compile_unlinked(program: &Verified) -> Result<Image, Error> {
+    image(program.program(), Times::Unseen, Linked::Calls)
 }
 
 /// Compiles the CTA agent of `program` with stores of its tiles' times ([`flux_ir::abi::Stamp`]).
@@ -61,7 +72,14 @@ pub fn compile(program: &Verified) -> Result<Image, Error> {
 /// # Errors
 /// As of [`compile`]; tiles that CTAs share.
 pub fn compile_recorded(program: &Verified) -> Result<Image, Error> {
-    image(program.program(), Times::Recorded)
+    image(program.program(), Times::Recorded, Linked::Whole)
+}
+
+/// Whether what a kernel calls of the network is part of its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Linked {
+    Whole,
+    Calls,
 }
 
 /// Whether a kernel writes when its tiles wait, compute and store.
@@ -71,11 +89,15 @@ enum Times {
     Recorded,
 }
 
-fn image(program: &Program, times: Times) -> Result<Image, Error> {
+fn image(program: &Program, times: Times, linked: Linked) -> Result<Image, Error> {
     let plan = plan::Plan::of(program)?;
     let entry = entry(&program.name);
-    let ptx = emit::kernel(program, &plan, &entry, times)?;
-    let mut broken = lint(&ptx).err().unwrap_or_default();
+    let library = match linked {
+        Linked::Whole if program.is_networked() => Some(network::found(&program.name)?),
+        Linked::Whole | Linked::Calls => None,
+    };
+    let text = emit::kernel(program, &plan, &entry, (times, library.as_deref()))?;
+    let mut broken = lint(&text.own).err().unwrap_or_default();
     if narrow(program) || program.balance == Balance::StreamK {
         // Nobody beyond the device is at the other end: the Program says so, and the checker
         // agrees; or the machine code alone has another end.
@@ -90,7 +112,7 @@ fn image(program: &Program, times: Times) -> Result<Image, Error> {
     }
     Ok(Image {
         entry,
-        ptx,
+        ptx: text.linked.unwrap_or(text.own),
         shared_bytes: plan.abi.shared.total,
         threads: flux_ir::abi::threads(program.consumers),
     })

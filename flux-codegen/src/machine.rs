@@ -18,14 +18,18 @@ const FEATURES: &str = "+ptx83";
 /// convergent calls.
 const PASSES: &str = "function(mem2reg,early-cse,instcombine<no-verify-fixpoint>,simplifycfg,dce)";
 
-pub(crate) fn target_machine() -> Result<TargetMachine, String> {
+/// PTX ISA 8.6 is the first with every instruction of NCCL's device API (`fence.acquire.sync_restrict`, 128-bit
+/// atomics at system scope).
+const NETWORK_FEATURES: &str = "+ptx86";
+
+pub(crate) fn target_machine(networked: bool) -> Result<TargetMachine, String> {
     static INITIALIZED: Once = Once::new();
     INITIALIZED.call_once(|| Target::initialize_nvptx(&InitializationConfig::default()));
     let triple = TargetTriple::create(TRIPLE);
     let target = Target::from_triple(&triple).map_err(|error| error.to_string())?;
     let options = TargetMachineOptions::new()
         .set_cpu("sm_90a")
-        .set_features(FEATURES)
+        .set_features(if networked { NETWORK_FEATURES } else { FEATURES })
         .set_level(OptimizationLevel::Default);
     target
         .create_target_machine_from_options(&triple, options)
@@ -38,6 +42,11 @@ pub(crate) fn assemble(module: &Module, machine: &TargetMachine) -> Result<Strin
     module
         .run_passes(PASSES, machine, PassBuilderOptions::create())
         .map_err(|error| error.to_string())?;
+    print(module, machine)
+}
+
+/// The PTX of `module` as it is.
+pub(crate) fn print(module: &Module, machine: &TargetMachine) -> Result<String, String> {
     let buffer = machine
         .write_to_memory_buffer(module, FileType::Assembly)
         .map_err(|error| error.to_string())?;

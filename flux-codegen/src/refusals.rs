@@ -1,8 +1,9 @@
 //! What code generation does not offer is an error at the user's token that says what to write
 //! instead. The checker refuses most of it before, so these Programs skip the checker.
 
-use crate::{Error, Times, image};
-use flux_ir::{Consumers, Kernel, Program, Schedule, Target};
+use crate::{Error, Linked, Times, image};
+use flux_ir::{Consumers, Kernel, Program, Schedule, Target, Transport};
+use inkwell::context::Context;
 
 const PLAIN: &str = "
 kernel @plain(%a: &global<bf16>, %b: &global<bf16>, %c: &mut global<bf16>) {
@@ -38,7 +39,7 @@ fn program(kernel: &str, schedule: &Schedule) -> Program {
 
 /// The error that compiling `program` ends in.
 fn refusal(program: &Program) -> String {
-    match image(program, Times::Unseen) {
+    match image(program, Times::Unseen, Linked::Calls) {
         Err(error @ Error::Unsupported { .. }) => error.to_string(),
         Err(other) => panic!("expected `Unsupported`, found {other}"),
         Ok(_) => panic!("expected an error, found an image"),
@@ -158,4 +159,31 @@ fn signals_that_warps_cannot_share() {
 fn a_sum_used_ahead_of_it() {
     let sum = line(SCATTER, "sum %");
     says(&edited(SCATTER, &sum, ""), &["a sum over ranks"]);
+}
+
+/// What is linked for the network is NCCL's device API, or the error says what it is not.
+#[test]
+fn a_library_of_another_kind_is_refused() {
+    const GATHER: &str = "
+kernel @gather(%a: &gathered<bf16>, %b: &global<bf16>, %c: &mut global<bf16>) {
+  for tile in %c {
+    %0 = wait %a
+    %1 = gemm %0, %b.t
+    store %c, %1
+  }
+}";
+    let schedule = Schedule::sm_90a().tile(128, 128, 64).transport(Transport::Put).node(2);
+    let program = program(GATHER, &schedule);
+    let plan = crate::plan::Plan::of(&program).unwrap_or_else(|error| panic!("{error}"));
+    // LLVM reads nothing of the first; the second is a module without the functions.
+    let empty = Context::create().create_module("empty").write_bitcode_to_memory();
+    for (name, bytes) in [("text", &b"no bitcode"[..]), ("empty", empty.as_slice())] {
+        let file = std::env::temp_dir().join(format!("flux-{name}-{}.bc", std::process::id()));
+        std::fs::write(&file, bytes).unwrap_or_else(|error| panic!("{error}"));
+        let made = crate::emit::kernel(&program, &plan, "gather", (Times::Unseen, Some(&file)));
+        let error = made.err().map(|error| error.to_string()).unwrap_or_default();
+        let _ = std::fs::remove_file(&file);
+        let said = "`gather` cannot be linked with NCCL's device API: ";
+        assert!(error.starts_with(said), "{name}: {error}");
+    }
 }

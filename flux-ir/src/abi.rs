@@ -102,6 +102,12 @@ pub enum Word {
     Report,
     /// Nanoseconds a wait may take.
     LimitNs,
+    /// Address of NCCL's device communicator (`ncclDevComm`), where something goes over the network.
+    NetworkComm,
+    /// The window (`ncclWindow_t`) that the device heap of every rank is registered as.
+    NetworkWindow,
+    /// The number of the first of NCCL's signals that stand for an array.
+    NetworkSignal(SignalId),
     /// Address of the tiles' times ([`Stamp`]), [`RECORD_BYTES`] for each row of the tile table. Only
     /// an instrumented kernel writes there.
     Record,
@@ -161,6 +167,9 @@ pub const SHARED_SUMS: u32 = u32::MAX;
 /// What a [`Report`] names instead of a signal where a bulk copy never reached shared memory; the
 /// slot is that of the ring ([`RING_SLOTS`]).
 pub const BULK_COPY: u32 = u32::MAX - 1;
+
+/// What a [`Report`] names instead of a signal where the network never read what was put; what was seen is NCCL's answer.
+pub const NETWORK_FLUSH: u32 = u32::MAX - 2;
 
 /// Bytes of a report.
 pub const REPORT_BYTES: u32 = 32;
@@ -353,6 +362,11 @@ fn words(program: &Program) -> Vec<Word> {
         Balance::Tiles => {}
         Balance::Pairs => words.extend([Word::Items, Word::ItemsOfCta]),
         Balance::StreamK => words.extend([Word::Parts, Word::Items, Word::ItemsOfCta]),
+    }
+    if program.is_networked() {
+        words.extend([Word::NetworkComm, Word::NetworkWindow]);
+        let remote = program.signals.handles().filter(|&id| program.is_raised_remotely(id));
+        words.extend(remote.map(Word::NetworkSignal));
     }
     words
 }

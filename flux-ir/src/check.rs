@@ -10,6 +10,7 @@
 //! | `machine` | does this launch end; leaves the order of a run | `wait-without-signal`, `deadlock`, `signal-not-monotone` |
 //! | `scopes`, `epochs` | do raises reach waits, and do both grow alike | `scope-too-narrow`, `count-not-exact` |
 //! | `races` | what happens before what, in every run | `read-before-arrival`, `overwrite-before-read`, `unordered-writes`, … |
+//! | `network` | who reaches ranks of other nodes, and how | `not-mapped`, `put-not-delivered` |
 //! | `flags` | are data that carry their own flag stored and read once, and is all else in order without them | `flag-not-exact`, and those of `races` |
 //! | `agreement` | do ranks and device agree | `residency`, `launch-differs` |
 //!
@@ -32,6 +33,7 @@ mod happens;
 mod launch;
 mod machine;
 mod memory;
+mod network;
 mod races;
 mod regions;
 mod report;

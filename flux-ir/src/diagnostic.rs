@@ -41,6 +41,10 @@ pub enum Rule {
     PutNotSignalled,
     /// A signal is raised before the put it stands for is performed.
     PutNotPerformed,
+    /// Memory of a rank of another node is accessed as if it were mapped, or that of the own node over the network.
+    NotMapped,
+    /// A signal over the network does not travel behind the put it stands for.
+    PutNotDelivered,
     /// A signal or a wait does not reach who is at the other end.
     ScopeTooNarrow,
     /// A bulk load has no proxy fence between it and the wait for what it loads.
@@ -67,7 +71,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule, in the order of `docs/rules.md`.
-    pub const ALL: [Rule; 28] = [
+    pub const ALL: [Rule; 30] = [
         Rule::Syntax,
         Rule::Types,
         Rule::Dimensions,
@@ -87,6 +91,8 @@ impl Rule {
         Rule::ReadBeforeArrival,
         Rule::PutNotPerformed,
         Rule::PutNotSignalled,
+        Rule::NotMapped,
+        Rule::PutNotDelivered,
         Rule::OverwriteBeforeRead,
         Rule::UnorderedWrites,
         Rule::SumNotExact,
@@ -118,6 +124,8 @@ impl Rule {
             Rule::CounterWrap => "counter-wrap",
             Rule::PutNotSignalled => "put-not-signalled",
             Rule::PutNotPerformed => "put-not-performed",
+            Rule::NotMapped => "not-mapped",
+            Rule::PutNotDelivered => "put-not-delivered",
             Rule::ScopeTooNarrow => "scope-too-narrow",
             Rule::MissingProxyFence => "missing-proxy-fence",
             Rule::ReadBeforeArrival => "read-before-arrival",

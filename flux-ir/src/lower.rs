@@ -28,6 +28,7 @@ mod exchange;
 mod gather;
 mod gemm;
 mod keep;
+mod nodes;
 mod one_shot;
 mod protocol;
 mod pull;
@@ -114,6 +115,7 @@ fn transport(
     usage: &usage::Usage,
 ) -> Result<(), Diagnostics> {
     countable(kernel, schedule)?;
+    nodes::check(kernel, schedule)?;
     let find = |wanted: Distribution| {
         kernel.params.iter().find(|(id, _)| {
             kernel.tensor(*id).is_some_and(|(distribution, ..)| distribution == wanted)

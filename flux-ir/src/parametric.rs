@@ -198,6 +198,7 @@ fn raise_text(program: &Program, site: &Site<'_>) -> String {
     let at = match at {
         At::Own => String::new(),
         At::Peer(rank) => format!("peer({}).", show(rank)),
+        At::Remote(rank) => format!("remote({}).", show(rank)),
     };
     let (how, amount) = match update {
         Update::Set(value) => ("=", value),

@@ -294,6 +294,8 @@ pub struct Schedule {
     pub ctas: Option<u32>,
     /// For tests: the longest of the pauses, in µs, that every thread makes now and then; 0 for none.
     pub jitter: u32,
+    /// Ranks of a node; those of other nodes are reached over the network. 0 where all ranks are of one node.
+    pub node: u32,
 }
 
 impl Schedule {
@@ -319,6 +321,7 @@ impl Schedule {
             tail: None,
             ctas: None,
             jitter: 0,
+            node: 0,
         }
     }
 
@@ -444,6 +447,13 @@ impl Schedule {
         self.jitter = most;
         self
     }
+
+    /// Sets how many ranks, in the order of ranks, a node has: data for ranks of other nodes are put over the
+    /// network (`docs/multi-node.md`).
+    pub const fn node(mut self, ranks: u32) -> Self {
+        self.node = ranks;
+        self
+    }
 }
 
 impl fmt::Display for Schedule {
@@ -491,6 +501,9 @@ impl fmt::Display for Schedule {
         }
         if self.jitter != 0 {
             write!(f, ", jitter = {}", self.jitter)?;
+        }
+        if self.node != 0 {
+            write!(f, ", node = {}", self.node)?;
         }
         Ok(())
     }

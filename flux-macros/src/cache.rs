@@ -22,7 +22,21 @@ pub(crate) fn key(kernel: &Kernel, schedule: &Schedule) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let stamp = env!("FLUX_COMPILER_STAMP");
     let codegen = if cfg!(feature = "codegen") { "codegen" } else { "check" };
-    format!("flux {version} {stamp} {codegen}\n{schedule}\n{kernel}")
+    let linked = linked(schedule).unwrap_or_default();
+    format!("flux {version} {stamp} {codegen}{linked}\n{schedule}\n{kernel}")
+}
+
+/// The library that a kernel of several nodes is linked with: another one makes another kernel.
+#[cfg(feature = "codegen")]
+fn linked(schedule: &Schedule) -> Option<String> {
+    let file = (schedule.node != 0).then(flux_codegen::network::library)??;
+    let metadata = fs::metadata(&file).ok()?;
+    Some(format!(" {} {} {:?}", file.display(), metadata.len(), metadata.modified().ok()))
+}
+
+#[cfg(not(feature = "codegen"))]
+fn linked(_: &Schedule) -> Option<String> {
+    None
 }
 
 /// What `key` was compiled to: the outer `None` where that is not known.

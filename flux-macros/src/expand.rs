@@ -309,6 +309,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
         tail,
         ctas,
         jitter,
+        node,
     } = &syntax.schedule;
     let target = match target {
         Target::Host => quote!(host),
@@ -369,6 +370,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
     let tail = tail.map(|Tail { rows, slices }| quote!(.tail(#rows, #slices)));
     let ctas = ctas.map(|ctas| quote!(.ctas(#ctas)));
     let jitter = (*jitter != 0).then(|| quote!(.jitter(#jitter)));
+    let node = (*node != 0).then(|| quote!(.node(#node)));
     quote! {
         ::flux::Schedule::#target()
             .tile(#m, #n, #k)
@@ -388,6 +390,7 @@ fn schedule_value(syntax: &ScheduleSyntax) -> TokenStream {
             #tail
             #ctas
             #jitter
+            #node
     }
 }
 

@@ -27,6 +27,23 @@ pub enum Error {
         /// The one installed.
         found: DriverVersion,
     },
+    /// NCCL cannot be loaded, or is too old.
+    #[error(
+        "the network between nodes is set up through NCCL, and it is not there: {problem}; install the package \
+         nvidia-nccl-cu13 (2.32.3 or later) and let `FLUX_NCCL` name its libnccl.so.2"
+    )]
+    NoNetworkLibrary {
+        /// What the loader said, or the version found.
+        problem: String,
+    },
+    /// A call of NCCL failed, or was not over in time.
+    #[error("{call} gave {status}")]
+    Network {
+        /// NCCL's function.
+        call: &'static str,
+        /// What it said.
+        status: String,
+    },
     /// A driver without a usable GPU.
     #[error("the CUDA driver sees no device")]
     NoDevice,

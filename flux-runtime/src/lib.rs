@@ -21,6 +21,7 @@
 //! | a rank that is a process: its number, its peers, memory that all of them map | [`Job`], [`Joined`], [`Coordinator`], [`Segment`] |
 //! | a wait that gave up, as a sentence | [`StallReport`] |
 //! | the live baseline of benches | [`blas`] |
+//! | what kernels need that put data to other nodes | [`network`] |
 //! | drawing, comparing and summing numbers on a device | [`numbers`] |
 //!
 //! # Safety
@@ -43,6 +44,7 @@
 //! [`probe`] can lead to.
 
 pub mod blas;
+pub mod network;
 pub mod numbers;
 
 mod budget;

@@ -3,6 +3,7 @@
 //! On a machine with a device, what these tests are about cannot be seen, and they say that.
 
 use flux_runtime::blas::{Blas, Gemm};
+use flux_runtime::network::{Nccl, OLDEST_NCCL};
 use flux_runtime::{
     Device, DeviceBuffer, Error, Event, Function, Heaps, HostBuffer, Module, Rendezvous, Stream,
     TensorMap, probe,
@@ -194,5 +195,17 @@ fn a_library_that_is_no_driver_is_an_error_and_no_panic() {
             println!("skipped: no C compiler to make the driver `{name}` with");
         }
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+/// NCCL is there and new enough, or what is missing is said with what to do.
+#[test]
+fn a_network_without_its_library_is_an_error() {
+    match Nccl::open() {
+        Ok(nccl) => assert!(nccl.version() >= OLDEST_NCCL, "{nccl:?}"),
+        Err(error) => {
+            let said = error.to_string();
+            assert!(said.contains("FLUX_NCCL") && said.contains("nvidia-nccl-cu13"), "{said}");
+        }
     }
 }

@@ -5,9 +5,14 @@
 //! performed, and the source of a copy is read only then. Launches of one rank follow each
 //! other, while ranks may be a launch apart, as far as the signals of the Program allow.
 //!
+//! What goes over the network is on its way until it is delivered, which comes when the seed says so, also behind
+//! the end of the launch that sent it: puts in any order, then the signal that travels behind them.
+//!
 //! A seed stands for one interleaving, the same on every machine. Odd seeds draw the next agent
 //! anew at each step; even seeds give each agent a fixed priority and now and then another one,
 //! so that some agents run far ahead while others starve.
+
+mod network;
 
 use crate::error::{Actor, Error, Fault};
 use crate::memory::{Memory, RankArgs};
@@ -19,7 +24,8 @@ use flux_ir::Span;
 use flux_ir::arena::Handle;
 use flux_ir::check::Verified;
 use flux_ir::eval::{Action, AgentRun, Event, Launch, RankView, Region};
-use flux_ir::program::{AgentId, Completion, Engine, SignalId};
+use flux_ir::program::{AgentId, Completion, Engine, Op, SignalId};
+use network::Flight;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -55,6 +61,7 @@ pub fn run(
         views: &views,
         memories: &memories,
         actors: Vec::new(),
+        flights: Vec::new(),
         ranks: Vec::new(),
         random: Random(seed),
         by_priority: seed.is_multiple_of(2),
@@ -73,6 +80,8 @@ struct Play<'r, 'a> {
     /// By launch, then by rank.
     memories: &'r [Vec<Memory<'a>>],
     actors: Vec<Acting<'r, 'a>>,
+    /// What the network carries.
+    flights: Vec<Flight<'r, 'a>>,
     ranks: Vec<Rank>,
     random: Random,
     by_priority: bool,
@@ -97,6 +106,8 @@ struct Acting<'r, 'a> {
     events: AgentRun<'r, 'r>,
     next: Option<Event<'r>>,
     late: Vec<Late>,
+    /// Puts over the network that no signal follows yet, with their rank.
+    outgoing: Vec<(u32, Late)>,
     priority: u64,
     in_exit: bool,
 }
@@ -139,6 +150,7 @@ impl<'r> Play<'r, '_> {
                     next: events.next(),
                     events,
                     late: Vec::new(),
+                    outgoing: Vec::new(),
                     priority: self.random.next(),
                     in_exit: false,
                 });
@@ -150,11 +162,21 @@ impl<'r> Play<'r, '_> {
     }
 
     fn finish_all(&mut self) -> Result<(), Error> {
-        while !self.actors.is_empty() {
+        while !self.actors.is_empty() || !self.flights.is_empty() {
+            if self.delivers_now() {
+                self.deliver()?;
+                continue;
+            }
             let ready: Vec<_> = (0..self.actors.len())
                 .filter(|&index| self.unmet(&self.actors[index]).is_none())
                 .collect();
-            let Some(index) = self.choose(&ready) else { return Err(self.stalled()) };
+            let Some(index) = self.choose(&ready) else {
+                if self.flights.is_empty() {
+                    return Err(self.stalled());
+                }
+                self.deliver()?;
+                continue;
+            };
             if self.actors[index].next.is_some() {
                 self.step(index)?;
             } else {
@@ -242,13 +264,25 @@ impl<'r> Play<'r, '_> {
             }
             Action::Copy { from, to, adds } => {
                 let from = Source::Region(from.clone(), *adds);
+                if matches!(&event.stmt.op, Op::Copy { to, .. } if to.at.is_remote()) {
+                    acting.outgoing.push((to.rank, Late { span, to: to.clone(), from }));
+                    return Ok(());
+                }
                 acting.late.push(Late { span, to: to.clone(), from });
                 Ok(())
             }
             Action::Signal { rank, signal, slot, change, scope: _, after } => {
                 match after {
                     Completion::Performed => acting.perform_late()?,
-                    Completion::Read => acting.read_sources()?,
+                    Completion::Read => {
+                        acting.read_sources()?;
+                        acting.flush(&mut self.flights)?;
+                    }
+                    Completion::Delivered => {
+                        let (signal, slot) = (*signal, *slot);
+                        self.flights.push(acting.send(*rank, (signal, slot, *change)));
+                        return Ok(());
+                    }
                 }
                 match self.workspace.signal(*rank, *signal, *slot) {
                     Some(word) => {
@@ -266,6 +300,7 @@ impl<'r> Play<'r, '_> {
     /// agent of a rank makes room for the next launch.
     fn finish(&mut self, index: usize) -> Result<(), Error> {
         let acting = &mut self.actors[index];
+        acting.flush(&mut self.flights)?;
         acting.perform_late()?;
         let rank = acting.actor.rank;
         let state = &mut self.ranks[rank as usize];
@@ -291,25 +326,30 @@ impl<'r> Play<'r, '_> {
 impl Acting<'_, '_> {
     /// Performs what was kept back, in order.
     fn perform_late(&mut self) -> Result<(), Error> {
-        for late in self.late.drain(..) {
-            let performed = match &late.from {
-                Source::Region(from, adds) => self.memory.copy(from, &late.to, *adds),
-                Source::Values(values) => write(self.memory, &late.to, values, false),
-                Source::Addends(values) => write(self.memory, &late.to, values, true),
-            };
-            performed.map_err(|fault| self.actor.error(late.span, fault))?;
-        }
-        Ok(())
+        self.late.drain(..).try_for_each(|late| late.perform(self.memory, &self.actor))
     }
 
     /// Reads the sources of copies that were kept back, and keeps back the writes.
     fn read_sources(&mut self) -> Result<(), Error> {
-        for late in &mut self.late {
-            if let Source::Region(from, adds) = &late.from {
-                let values = read(self.memory, from);
-                let values = values.map_err(|fault| self.actor.error(late.span, fault))?;
-                late.from = if *adds { Source::Addends(values) } else { Source::Values(values) };
-            }
+        self.late.iter_mut().try_for_each(|late| late.read_source(self.memory, &self.actor))
+    }
+}
+
+impl Late {
+    fn perform(&self, memory: &Memory<'_>, actor: &Actor<'_>) -> Result<(), Error> {
+        let performed = match &self.from {
+            Source::Region(from, adds) => memory.copy(from, &self.to, *adds),
+            Source::Values(values) => write(memory, &self.to, values, false),
+            Source::Addends(values) => write(memory, &self.to, values, true),
+        };
+        performed.map_err(|fault| actor.error(self.span, fault))
+    }
+
+    /// Reads the source, where that has not been done.
+    fn read_source(&mut self, memory: &Memory<'_>, actor: &Actor<'_>) -> Result<(), Error> {
+        if let Source::Region(from, adds) = &self.from {
+            let values = read(memory, from).map_err(|fault| actor.error(self.span, fault))?;
+            self.from = if *adds { Source::Addends(values) } else { Source::Values(values) };
         }
         Ok(())
     }

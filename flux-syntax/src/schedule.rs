@@ -61,7 +61,7 @@ pub enum OrderSyntax {
 }
 
 /// The choices of a schedule besides its target.
-const CHOICES: [&str; 17] = [
+const CHOICES: [&str; 18] = [
     "tile",
     "stages",
     "consumers",
@@ -79,6 +79,7 @@ const CHOICES: [&str; 17] = [
     "tail",
     "ctas",
     "jitter",
+    "node",
 ];
 
 struct Arguments {
@@ -204,6 +205,7 @@ fn set(syntax: &mut ScheduleSyntax, choice: &Choice) -> Result<(), Diagnostic> {
         }
         "ctas" => schedule.ctas(number(known, value)?),
         "jitter" => schedule.jitter(number(known, value)?),
+        "node" => schedule.node(number(known, value)?),
         "consumers" => {
             let names = Consumers::ALL.map(Consumers::name);
             schedule.consumers(Consumers::ALL[word(known, value, &names)?])
@@ -259,6 +261,9 @@ fn number(name: &str, value: &Expr) -> Result<u32, Diagnostic> {
         .help(match name {
             "jitter" => {
                 "leave `jitter` out for no pauses, or write `jitter = 30`, in µs".to_owned()
+            }
+            "node" => {
+                "leave `node` out where all ranks are of one node, or write `node = 8`".to_owned()
             }
             _ => format!("write `{name} = 4`"),
         })

@@ -19,7 +19,8 @@ fn every_choice_is_read() {
     let read = one(
         "sm_90a, tile = (128, 128, 32), stages = 3, consumers = ping_pong, order = grouped(8), \
          transport = copy_engine, chunk_rows = 512, head = (256, 2), ctas = 64, \
-         jitter = 30,",
+         jitter = 30,
+         node = 8,",
     );
     let expected = Schedule::sm_90a()
         .tile(128, 128, 32)
@@ -30,7 +31,8 @@ fn every_choice_is_read() {
         .chunk_rows(512)
         .head(256, 2)
         .ctas(64)
-        .jitter(30);
+        .jitter(30)
+        .node(8);
     assert_eq!(read.schedule, expected);
     assert_eq!(read.written[1], ("stages", flux_ir::Span::new(1, 52)));
     assert_eq!(read.span, flux_ir::Span::new(1, 12));

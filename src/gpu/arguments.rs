@@ -183,6 +183,8 @@ impl GpuInstance {
             Word::Abort => state(State::Abort),
             Word::Report => self.watch.address(),
             Word::LimitNs => limit_ns(self.watch.limit),
+            // A kernel that asks for these is refused when its instance is made.
+            Word::NetworkComm | Word::NetworkWindow | Word::NetworkSignal(_) => 0,
             Word::Record => self.record.as_ref().map_or(0, Record::address),
         };
         self.abi.words.iter().map(word).collect()

@@ -103,6 +103,13 @@ impl Gpu {
         limit: Duration,
     ) -> Result<Arc<GpuInstance>, Error> {
         let program = member.verified.program();
+        if program.is_networked() {
+            // Heaps are no windows of a communicator yet (docs/multi-node.md).
+            let problem = "ranks of other nodes are reached by no launch yet: leave `node` out of the schedule, \
+                           or run it on `World::host`";
+            let (kernel, problem) = (source.definition.name.into(), problem.into());
+            return Err(Error::Unsupported { kernel, problem });
+        }
         let image = member.image.expect("a member of a GPU family has an image");
         let abi = Abi::of(program);
         let card = self.card(rank);

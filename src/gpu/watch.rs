@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::source::Source;
-use flux_ir::abi::{BULK_COPY, SHARED_SUMS};
+use flux_ir::abi::{BULK_COPY, NETWORK_FLUSH, SHARED_SUMS};
 use flux_ir::program::Program;
 use flux_runtime::{Device, HostBuffer, StallReport};
 use flux_sim::TileRanges;
@@ -62,6 +62,7 @@ impl Watch {
         let signal: String = match report.signal {
             SHARED_SUMS => "shared_sums".into(),
             BULK_COPY => "bulk_copy".into(),
+            NETWORK_FLUSH => "network_flush".into(),
             index => self.signals.get(index as usize).cloned().unwrap_or(format!("#{index}")),
         };
         let (role, tile) = place(&report);

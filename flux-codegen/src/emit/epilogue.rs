@@ -170,7 +170,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
 }
 
 pub(super) fn is_peer(place: &Place) -> bool {
-    matches!(place.at, At::Peer(_))
+    place.at != At::Own
 }
 
 /// Whether `from..from + length` meets `lo..hi`.

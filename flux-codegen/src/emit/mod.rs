@@ -9,6 +9,7 @@ mod flags;
 mod index;
 mod jitter;
 mod math;
+mod network;
 mod place;
 mod prefetch;
 mod producer;
@@ -36,6 +37,7 @@ use inkwell::context::Context;
 use inkwell::values::{FunctionValue, PointerValue};
 use statement::Role;
 use std::cell::RefCell;
+use std::path::Path;
 
 /// Calling convention of a kernel (LLVM, `CallingConv::PTX_Kernel`).
 const PTX_KERNEL: u32 = 71;
@@ -79,15 +81,23 @@ pub(crate) struct Kernel<'c, 'p> {
     span: std::cell::Cell<Span>,
 }
 
-/// PTX of the CTA agent, as a function called `entry`.
+/// PTX of a kernel.
+pub(crate) struct Text {
+    /// As this crate writes it.
+    pub(crate) own: String,
+    /// With what it calls of the network.
+    pub(crate) linked: Option<String>,
+}
+
+/// PTX of the CTA agent, as a function called `entry`; linked with the network's functions, where a file of them is given.
 pub(crate) fn kernel(
     program: &Program,
     plan: &Plan,
     entry: &str,
-    times: Times,
-) -> Result<String, Error> {
+    (times, library): (Times, Option<&Path>),
+) -> Result<Text, Error> {
     let refused = |message: String| machine::refused(&program.name, message);
-    let machine = machine::target_machine().map_err(refused)?;
+    let machine = machine::target_machine(program.is_networked()).map_err(refused)?;
     let context = Context::create();
     let module = context.create_module(&program.name);
     module.set_triple(&machine.get_triple());
@@ -105,7 +115,14 @@ pub(crate) fn kernel(
         kernel.begin_record()?;
     }
     kernel.body()?;
-    machine::assemble(&kernel.cx.module, &machine).map_err(refused)
+    let module = &kernel.cx.module;
+    let own = machine::assemble(module, &machine).map_err(refused)?;
+    let linked = library.map(|file| {
+        crate::network::link(&context, module, &machine, file)
+            .map_err(|message| Error::Network { kernel: program.name.clone(), message })?;
+        machine::print(module, &machine).map_err(refused)
+    });
+    Ok(Text { own, linked: linked.transpose()? })
 }
 
 /// The entry function with its parameters: tensor maps, then the words.
@@ -260,7 +277,10 @@ impl<'c, 'p> Kernel<'c, 'p> {
         let cx = &self.cx;
         let Some(Beside { engine, body }) = self.plan.beside else { return Ok(()) };
         if engine != Engine::Tma {
-            return cx.when(cx.nonzero(self.warp), || self.statements(body, Role::Copy));
+            return cx.when(cx.nonzero(self.warp), || {
+                self.statements(body, Role::Copy)?;
+                self.end_of_puts(body)
+            });
         }
         let feeds = cx.is(self.warp, Is::Eq, cx.uint(bulk::FEEDER));
         cx.when(feeds, || {
@@ -333,3 +353,5 @@ const START_BARRIER: u32 = 0;
 const END_BARRIER: u32 = 1;
 /// Ping-pong order: consumer 0 waits here, consumer 1 on the next.
 const ORDER_BARRIER: u32 = 2;
+/// The copy warps, ahead of a signal over the network.
+const SEND_BARRIER: u32 = 4;

@@ -24,7 +24,7 @@ impl<'c> Kernel<'c, '_> {
         let first = &self.program.buffers[buffer].first_row;
         match at {
             At::Own => self.expr(first),
-            At::Peer(rank) => self.expr(&first.substitute(Sym::Rank, rank)),
+            At::Peer(rank) | At::Remote(rank) => self.expr(&first.substitute(Sym::Rank, rank)),
         }
     }
 
@@ -33,7 +33,7 @@ impl<'c> Kernel<'c, '_> {
         let first = &self.program.buffers[buffer].first_col;
         match at {
             At::Own => self.expr(first),
-            At::Peer(rank) => self.expr(&first.substitute(Sym::Rank, rank)),
+            At::Peer(rank) | At::Remote(rank) => self.expr(&first.substitute(Sym::Rank, rank)),
         }
     }
 
@@ -56,12 +56,18 @@ impl<'c> Kernel<'c, '_> {
                 self.heap(Word::DeviceHeaps, rank)?,
                 self.symmetric(place.buffer, Word::BufferOffset(place.buffer))?,
             ),
+            At::Remote(_) => return Err(self.not_mapped()),
         };
         if self.program.buffers[place.buffer].planes.is_empty() {
             return Ok(base);
         }
         let bytes = self.symmetric(place.buffer, Word::PlaneBytes(place.buffer))?;
         Ok(cx.add(base, cx.mul(cx.widen(self.plane(place)?), bytes)))
+    }
+
+    fn not_mapped(&self) -> Error {
+        let help = "put data there with the copy warps, and signal behind them";
+        self.unsupported("memory of another node is not mapped", help)
     }
 
     /// A word that symmetric buffers alone have.
@@ -89,6 +95,7 @@ impl<'c> Kernel<'c, '_> {
         let rank = match at {
             At::Own => &own,
             At::Peer(rank) => rank,
+            At::Remote(_) => return Err(self.not_mapped()),
         };
         let heaps = match self.program.signals[signal].home {
             Home::Device => Word::DeviceHeaps,

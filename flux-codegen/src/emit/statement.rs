@@ -146,6 +146,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
                             let warps = epilogue_warps(self.program.consumers);
                             self.signal_warp(&raise, warps, self.stores_in_bulk())?;
                         }
+                        Role::Copy | Role::Exit | Role::Fenced if at.is_remote() => {
+                            self.signal_over_network(at, signal, (slot, update), role)?;
+                        }
                         Role::Copy => {
                             let in_bulk = self.stores_in_bulk() || self.copier() == Engine::Tma;
                             self.signal_warp(&raise, self.copier().raisers(), in_bulk)?;
@@ -169,6 +172,7 @@ impl<'c, 'p> Kernel<'c, 'p> {
                         return Err(self.unsupported(format!("a copy {}", role.place()), help));
                     }
                     match self.copier() {
+                        _ if to.at.is_remote() => self.put_over_network(from, to)?,
                         Engine::Tma => self.copy_in_bulk(from, to, *adds)?,
                         Engine::CopyEngine | Engine::Ctas | Engine::CopyWarps => {
                             self.copy(from, to, *adds)?;
@@ -222,6 +226,9 @@ impl<'c, 'p> Kernel<'c, 'p> {
             let first = cx.is(self.lane, Is::Eq, cx.int(0));
             if in_bulk {
                 tma::wait_group(cx, raise.after, 0);
+            }
+            if raise.after == Completion::Read {
+                self.flush_of_copies()?;
             }
             // Stores of all lanes come before lane 0's release.
             sync::bar_warp_sync(cx);

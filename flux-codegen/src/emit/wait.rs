@@ -5,7 +5,7 @@
 //! pipelines drain and the kernel returns: a trap would lose the CUDA context.
 
 use super::Kernel;
-use crate::context::{Cell, Int, Is};
+use crate::context::{Block, Cell, Int, Is};
 use crate::error::Error;
 use crate::nvvm::{fence, mbarrier, memory, special, sync, tma};
 use flux_ir::Consumers;
@@ -39,7 +39,8 @@ impl<'c> Kernel<'c, '_> {
         // Tiles of few rows hold many shards. Others wait for one or two, and their loading threads
         // have no registers for looks.
         let is_one = *awaited.slots == Range::one(awaited.slots.lo.clone());
-        if is_one || self.program.consumers != Consumers::Single {
+        let remote = self.program.is_raised_remotely(awaited.signal);
+        if is_one || remote || self.program.consumers != Consumers::Single {
             return wait();
         }
         let left = cx.cell_of(cx.int(1));
@@ -119,7 +120,19 @@ impl<'c> Kernel<'c, '_> {
     ) -> Result<(), Error> {
         let at = self.signal_address(&At::Own, awaited.signal, slot)?;
         let signal = awaited.signal.index() as u32;
-        self.wait_word(awaited.scope, at, target, |seen| self.report(signal, slot, seen, target));
+        let report = |seen| self.report(signal, slot, seen, target);
+        if self.program.is_raised_remotely(awaited.signal) {
+            // Ranks of the own node raise the word, others the network's signal: each only grows, so what both
+            // have come to is a counter as well.
+            let poll = || {
+                let seen = memory::ld_acquire(&self.cx, awaited.scope, at);
+                let seen = self.cx.add(seen, self.seen_of_network(awaited.signal, slot));
+                (self.cx.is(self.cx.sub(seen, target), Is::Ge, self.cx.int(0)), seen)
+            };
+            self.poll(poll, report);
+        } else {
+            self.wait_word(awaited.scope, at, target, report);
+        }
         Ok(())
     }
 
@@ -211,8 +224,7 @@ impl<'c> Kernel<'c, '_> {
         cx.branch(cx.is(cx.sub(now, began), Is::Below, limit), poll, late);
 
         cx.at(late);
-        let earlier = memory::atom_claim(cx, self.word(Word::Abort));
-        cx.branch(cx.nonzero(earlier), gave_up, told);
+        self.claim(told, gave_up);
 
         cx.at(told);
         report(seen);
@@ -223,6 +235,25 @@ impl<'c> Kernel<'c, '_> {
         cx.jump(done);
 
         cx.at(done);
+    }
+
+    /// Goes to `told` where no other wait of this launch has given up, else to `gave_up`.
+    fn claim(&self, told: Block<'c>, gave_up: Block<'c>) {
+        let cx = &self.cx;
+        let earlier = memory::atom_claim(cx, self.word(Word::Abort));
+        cx.branch(cx.nonzero(earlier), gave_up, told);
+    }
+
+    /// Gives this launch up; the first who does makes its `report`.
+    pub(super) fn give_up(&self, report: impl FnOnce()) {
+        let cx = &self.cx;
+        let (told, gave_up) = (cx.block("report"), cx.block("gave_up"));
+        self.claim(told, gave_up);
+        cx.at(told);
+        report();
+        cx.jump(gave_up);
+        cx.at(gave_up);
+        cx.set(self.aborted, cx.int(1));
     }
 
     pub(super) fn report(&self, signal: u32, slot: Int<'c>, seen: Int<'c>, wanted: Int<'c>) {

@@ -102,7 +102,7 @@ pub(crate) fn commit_group(cx: &Cx) {
 pub(crate) fn wait_group(cx: &Cx, completion: Completion, pending: u32) {
     let read = match completion {
         Completion::Read => ".read",
-        Completion::Performed => "",
+        Completion::Performed | Completion::Delivered => "",
     };
     let text = format!("cp.async.bulk.wait_group{read} {pending};");
     cx.asm(false, &text, "~{memory}", None, &[]);

@@ -312,7 +312,7 @@ impl<'p> Arithmetic<'_, 'p> {
     fn at(&mut self, at: &'p At) {
         match at {
             At::Own => {}
-            At::Peer(rank) => _ = self.eval(rank),
+            At::Peer(rank) | At::Remote(rank) => _ = self.eval(rank),
         }
     }
 

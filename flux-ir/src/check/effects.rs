@@ -6,12 +6,13 @@ use super::Findings;
 use super::coverage::{Coverage, Fault};
 use super::epochs::Uniform;
 use super::launch::{EVENT_BYTES, MEMORY_LIMIT, bodies, describe};
+use super::network;
 use super::regions::{Reduction, Regions};
 use super::trace::{Act, ActorTrace, Layout, Proxy, Step, name};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Rule};
 use crate::eval::{Action, AgentRun, Change, Event, RankView, Region};
-use crate::program::{AgentId, Buffer, BufferId, BufferKind, SignalId, Stmt};
+use crate::program::{AgentId, At, Buffer, BufferId, BufferKind, Op, SignalId, Stmt};
 use crate::span::Span;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -220,12 +221,17 @@ impl<'a, 'p> Walk<'a, 'p> {
                 Ok(())
             }
             Action::Signal { rank, signal, slot, change, scope: _, after: _ } => {
+                if let Op::Signal { at, .. } = &event.stmt.op {
+                    network::reach(self.layout.program, event.stmt, self.view.rank, (rank, at))?;
+                }
                 self.raise(number, rank, signal, slot, change)
             }
             Action::Mainloop { products } => {
                 let at = (&event.tile, event.visit);
                 self.regions.mainloop(at, &products, &mut self.reduction)?;
                 for (a, b, _) in &products {
+                    self.mapped(event.stmt, a)?;
+                    self.mapped(event.stmt, b)?;
                     self.read(number, a, Proxy::Async);
                     self.read(number, b, Proxy::Async);
                 }
@@ -234,7 +240,9 @@ impl<'a, 'p> Walk<'a, 'p> {
             Action::Store { to, value, loads, adds } => {
                 self.regions.store(&event.tile, &to)?;
                 self.regions.loads(&loads, &to)?;
+                self.mapped(event.stmt, &to)?;
                 for (_, region) in &loads {
+                    self.mapped(event.stmt, region)?;
                     self.read(number, region, Proxy::Generic);
                 }
                 if !to.is_empty() && self.sound {
@@ -257,6 +265,7 @@ impl<'a, 'p> Walk<'a, 'p> {
                 if let Some(first) = from.first() {
                     self.regions.loads(&loads, first)?;
                     for (_, region) in &loads {
+                        self.mapped(event.stmt, region)?;
                         self.read(number, region, Proxy::Generic);
                     }
                 }
@@ -265,6 +274,7 @@ impl<'a, 'p> Walk<'a, 'p> {
                 }
                 let last = from.len().saturating_sub(1);
                 for (index, region) in from.iter().enumerate() {
+                    self.mapped(event.stmt, region)?;
                     if let Some(rect) = self.shared(region) {
                         let (first, last) = (index == 0, index == last);
                         self.step(number, Act::Contribution { rect, own, first, last });
@@ -275,6 +285,11 @@ impl<'a, 'p> Walk<'a, 'p> {
             }
             Action::Copy { from, to, adds } => {
                 self.regions.copy(&from, &to)?;
+                self.mapped(event.stmt, &from)?;
+                if let Op::Copy { to: place, .. } = &event.stmt.op {
+                    let (of, at) = (to.rank, &place.at);
+                    network::reach(self.layout.program, event.stmt, rank, (of, at))?;
+                }
                 self.write(event.stmt, &to);
                 self.read(number, &from, self.copies_by);
                 if adds {
@@ -287,6 +302,15 @@ impl<'a, 'p> Walk<'a, 'p> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether memory is mapped on this rank, where it is accessed by ordinary loads and stores.
+    fn mapped(&self, stmt: &Stmt, region: &Region) -> Result<(), (Rule, String)> {
+        if region.is_empty() || self.layout.program.is_mapped(self.view.rank, region.rank) {
+            return Ok(());
+        }
+        let peer = At::Peer(region.rank.into());
+        network::reach(self.layout.program, stmt, self.view.rank, (region.rank, &peer))
     }
 
     fn step(&mut self, number: u32, act: Act) {

@@ -172,7 +172,7 @@ impl Analysis<'_, '_> {
     fn at(&self, at: &At) -> Option<()> {
         match at {
             At::Own => Some(()),
-            At::Peer(rank) => (!self.varies(rank)).then_some(()),
+            At::Peer(rank) | At::Remote(rank) => (!self.varies(rank)).then_some(()),
         }
     }
 

@@ -13,7 +13,9 @@
 use super::grouped::Grouped;
 use super::machine::Raise;
 use super::memory::Access;
+use super::network::Network;
 use super::trace::{Act, Actor, ActorTrace, Layout};
+use crate::eval::Region;
 use crate::program::BufferId;
 
 /// Raises by slot, in the order of the run.
@@ -62,6 +64,8 @@ pub(super) struct Known {
     performed: Vec<u32>,
     /// By rank: the launch of which something is known; earlier ones are over.
     launches: Vec<u32>,
+    /// What the network has done.
+    network: Network,
 }
 
 impl Known {
@@ -70,6 +74,7 @@ impl Known {
             issued: vec![0; layout.actors.len()],
             performed: vec![0; layout.actors.len()],
             launches: vec![0; layout.launch.world as usize],
+            network: Network::default(),
         }
     }
 
@@ -81,7 +86,8 @@ impl Known {
         if issued {
             raise_to(&mut self.launches[layout.actor(actor).rank as usize], epoch);
         }
-        issued || performed
+        let network = layout.networked && self.network.learn(layout, raise);
+        issued || performed || network
     }
 
     /// Takes over what another knows of one actor.
@@ -90,6 +96,7 @@ impl Known {
         self.issued[at] = from.issued[at];
         self.performed[at] = from.performed[at];
         self.launches[rank] = from.launches[rank];
+        self.network.copy(actor, &from.network);
     }
 
     /// Forgets one actor, and its rank.
@@ -97,15 +104,26 @@ impl Known {
         self.issued[actor as usize] = 0;
         self.performed[actor as usize] = 0;
         self.launches[layout.actor(actor).rank as usize] = 0;
+        self.network.forget(actor);
     }
 
     /// Whether an access of another actor is known to be issued, and its source read.
     pub(super) fn has_issued(&self, scene: &Scene<'_, '_>, access: &Access) -> bool {
+        if let Some(to) = scene.sent_to(access) {
+            // The end of an actor waits until its sources have been read, and for nothing more.
+            return match scene.is_read(access) {
+                true => self.network.has_read(access, to) || self.has_ended(scene, access),
+                false => self.network.has_delivered(access, to),
+            };
+        }
         self.issued[access.actor as usize] >= access.stamp || self.has_ended(scene, access)
     }
 
     /// Whether a write of another actor is known to be performed.
     pub(super) fn has_performed(&self, scene: &Scene<'_, '_>, access: &Access) -> bool {
+        if let Some(to) = scene.sent_to(access) {
+            return self.network.has_delivered(access, to);
+        }
         self.performed[access.actor as usize] >= access.stamp || self.has_ended(scene, access)
     }
 
@@ -144,6 +162,7 @@ pub(super) struct Scene<'a, 'p> {
     pub(super) layout: &'a Layout<'p>,
     pub(super) traces: &'a [ActorTrace],
     pub(super) history: &'a History,
+    pub(super) rects: &'a [Region],
     /// Whether data that carry their own flag count as raises and waits; where not, `history` lacks them.
     pub(super) carried: bool,
 }

@@ -134,7 +134,8 @@ fn decide(
     }
     scopes::check(&layout, &traces, &history, found);
     let memory = Memory::new(&layout, &traces, rects, &run);
-    let scene = Scene { layout: &layout, traces: &traces, history: &history, carried: true };
+    let (rects, carried) = (memory.rects.as_slice(), true);
+    let scene = Scene { layout: &layout, traces: &traces, history: &history, rects, carried };
     let (counters, ends) = (Counters::new(&scene), Ends::new(&scene));
     let before = found.count;
     for of_rank in each_rank(launch, steps, |rank| {

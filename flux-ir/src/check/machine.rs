@@ -20,8 +20,12 @@ pub(super) struct Raise {
     pub(super) actor: u32,
     /// Of the raise itself.
     pub(super) stamp: u32,
-    /// Up to where the actor's puts and copies are performed when it happens.
+    /// Up to where the actor's puts and copies are performed when it happens: those that memory is mapped for.
     pub(super) performed: u32,
+    /// Up to where the network has read what the actor puts.
+    pub(super) flushed: u32,
+    /// Whether it travels over the network, behind what the actor put to its rank.
+    pub(super) delivers: bool,
     pub(super) epoch: u32,
     /// Its place among the actor's raises of this launch.
     pub(super) place: u32,
@@ -56,6 +60,8 @@ pub(super) struct Cursor {
     pub(super) blocked: Option<Blocked>,
     /// The stamp up to which its puts and copies are performed.
     performed: u32,
+    /// The stamp up to which the network has read what it puts.
+    flushed: u32,
     /// Raises it has done in the launch at hand.
     raised: u32,
 }
@@ -306,14 +312,21 @@ impl Machine<'_, '_> {
         let stmt = self.layout.stmt(trace.steps[step as usize]);
         let stamp = step + 1;
         let cursor = &mut self.played.cursors[actor as usize];
-        if let Op::Signal { after: Completion::Performed, .. } = stmt.op {
-            cursor.performed = stamp;
+        let mut delivers = false;
+        if let Op::Signal { after, .. } = stmt.op {
+            match after {
+                Completion::Performed => cursor.performed = stamp,
+                Completion::Read => cursor.flushed = stamp,
+                Completion::Delivered => delivers = true,
+            }
         }
-        // What an earlier launch put is performed at its end.
-        let performed = cursor.performed.max(trace.starts[epoch as usize - 1]);
+        // What an earlier launch put is performed at its end, or has been read where it goes over the network.
+        let start = trace.starts[epoch as usize - 1];
+        let (performed, flushed) = (cursor.performed.max(start), cursor.flushed.max(start));
         let place = cursor.raised;
         cursor.raised += 1;
-        let raise = Raise { slot, actor, stamp, performed, epoch, place, value: new };
+        let raise =
+            Raise { slot, actor, stamp, performed, flushed, delivers, epoch, place, value: new };
         self.played.run.raises.push(raise);
         self.played.slots[slot as usize] = new;
         self.wake(slot, new);

@@ -106,6 +106,8 @@ struct Me {
     /// Stamps up to which the own puts are performed: for ordinary reads, and for bulk reads.
     performed: u32,
     fenced_performed: u32,
+    /// The stamp up to which the network has read what was put.
+    flushed: u32,
     /// The last fence.
     fence: u32,
     /// The last wait, by statement.
@@ -176,6 +178,7 @@ impl<'p> Walk<'_, 'p, '_> {
             self.me.epoch = epoch;
             // The end of a launch performs what is in flight, and its begin is a fence.
             self.me.performed = steps.start as u32;
+            self.me.flushed = steps.start as u32;
             self.ends.over(&mut self.heard, rank, epoch);
             self.fence(steps.start as u32);
             for at in steps {
@@ -214,8 +217,12 @@ impl<'p> Walk<'_, 'p, '_> {
             Act::Fence => self.fence(self.me.stamp),
             Act::Raise { slot, .. } if self.scene.leaves_out(slot) => {}
             Act::Raise { slot, .. } => {
-                if let Op::Signal { after: Completion::Performed, .. } = self.stmt().op {
-                    self.me.performed = self.me.stamp;
+                match self.stmt().op {
+                    Op::Signal { after: Completion::Performed, .. } => {
+                        self.me.performed = self.me.stamp;
+                    }
+                    Op::Signal { after: Completion::Read, .. } => self.me.flushed = self.me.stamp,
+                    _ => {}
                 }
                 self.raise(slot);
             }
@@ -307,14 +314,18 @@ impl<'p> Walk<'_, 'p, '_> {
 
     /// A member that may come after the step at hand.
     fn missing(&mut self, groups: &[Group], members: &[Raise]) -> Option<Raise> {
-        let mut open = groups.iter().filter(|group| !self.is_over(group)).peekable();
-        open.peek()?;
-        let open: Vec<&Group> = open.collect();
         let layout = self.scene.layout;
+        // What travels over the network may come when the launch that raised it is over.
+        let travel = layout.networked && members.iter().any(|member| member.delivers);
+        let mut open = groups.iter().filter(|group| !self.is_over(group)).peekable();
+        if !travel {
+            open.peek()?;
+        }
+        let open: Vec<&Group> = open.collect();
         members.iter().copied().find(|member| {
             let of = Group::of(layout, member);
             let place = Access::point(member.actor, member.stamp, member.epoch, 0);
-            open.contains(&&of) && !self.reads_before(&place)
+            (member.delivers || open.contains(&&of)) && !self.reads_before(&place)
         })
     }
 
@@ -345,6 +356,20 @@ impl<'p> Walk<'_, 'p, '_> {
         None
     }
 
+    /// The same of what goes over the network: the read of a put's source, or a raise. None where that does not
+    /// decide.
+    fn by_order_over_network(&self, access: &Access) -> Option<bool> {
+        if !self.scene.is_read(access) {
+            // Raises of one actor that overtake each other say the same: what the later one says holds of both.
+            return (access.actor == self.me.actor).then_some(access.stamp < self.me.stamp);
+        }
+        let same_launch = access.actor == self.me.actor && access.epoch == self.me.epoch;
+        if same_launch && access.stamp > self.me.flushed {
+            return (access.stamp > self.me.stamp).then_some(false);
+        }
+        self.by_order(access)
+    }
+
     /// Whether an access is issued, and its source read, before the step at hand.
     fn reads_before(&mut self, access: &Access) -> bool {
         self.is_before(access, Proxy::Generic)
@@ -354,7 +379,11 @@ impl<'p> Walk<'_, 'p, '_> {
     fn is_before(&mut self, access: &Access, proxy: Proxy) -> bool {
         self.asked += 1;
         let scene = self.scene;
-        if let Some(before) = self.by_order(access) {
+        let order = match scene.sent_to(access) {
+            None => self.by_order(access),
+            Some(_) => self.by_order_over_network(access),
+        };
+        if let Some(before) = order {
             return before;
         }
         match proxy {
@@ -375,7 +404,9 @@ impl<'p> Walk<'_, 'p, '_> {
     fn performed_before(&mut self, access: &Access, proxy: Proxy) -> bool {
         self.asked += 1;
         let scene = self.scene;
-        if access.actor == self.me.actor && access.epoch == self.me.epoch {
+        // The network tells its sender nothing of what it has written, not even at the end of a launch.
+        let travels = scene.sent_to(access).is_some();
+        if !travels && access.actor == self.me.actor && access.epoch == self.me.epoch {
             let upto = match proxy {
                 // One engine performs its copies in their order.
                 _ if self.me.on_copy_engine => self.me.stamp - 1,
@@ -386,7 +417,7 @@ impl<'p> Walk<'_, 'p, '_> {
             };
             return access.stamp <= upto;
         }
-        if let Some(before) = self.by_order(access) {
+        if !travels && let Some(before) = self.by_order(access) {
             return before;
         }
         match proxy {

@@ -81,9 +81,12 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
                 Some(wait) => diagnostic.note(wait.span, "the last wait before the read"),
                 None => diagnostic,
             };
-            diagnostic.help(
-                "wait for the signal that the writer raises behind this write, of this launch",
-            )
+            diagnostic.help(match is_put_over_network(written) {
+                true => OVER_NETWORK,
+                false => {
+                    "wait for the signal that the writer raises behind this write, of this launch"
+                }
+            })
         });
     }
 
@@ -137,10 +140,14 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
             read.epoch
         );
         let read = self.stmt(read.number);
+        let help = match is_put_over_network(read) {
+            true => {
+                "the network reads the source of a put at some time: signal `after read`, and wait for that, before the write"
+            }
+            false => "let the reader signal when it is through, and wait for that before the write",
+        };
         self.say(Rule::OverwriteBeforeRead, stmt, write.epoch, message, |diagnostic| {
-            diagnostic.note(read.span, "read here").help(
-                "let the reader signal when it is through, and wait for that before the write",
-            )
+            diagnostic.note(read.span, "read here").help(help)
         });
     }
 
@@ -161,10 +168,12 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
             self.name(&first)
         );
         let (first, epoch) = (self.stmt(first.number), first.epoch);
+        let help = match is_put_over_network(first) {
+            true => OVER_NETWORK,
+            false => "signal behind one (`after performed`) and wait for that before the other",
+        };
         self.say(Rule::UnorderedWrites, stmt, second.epoch, message, |diagnostic| {
-            diagnostic
-                .note(first.span, format!("the other write, in launch {epoch}"))
-                .help("signal behind one (`after performed`) and wait for that before the other")
+            diagnostic.note(first.span, format!("the other write, in launch {epoch}")).help(help)
         });
     }
 
@@ -348,6 +357,14 @@ impl<'a, 'p, 'f> Report<'a, 'p, 'f> {
             diagnostic.help("raise a signal of that rank behind the put, `after performed`")
         });
     }
+}
+
+/// What says that data lie on a rank of another node.
+const OVER_NETWORK: &str = "what went over the network is there for whoever has seen a signal `after delivered` of the same agent, \
+                            on the rank it went to: wait for that, or for one who did";
+
+fn is_put_over_network(stmt: &Stmt) -> bool {
+    matches!(&stmt.op, Op::Copy { to, .. } if to.at.is_remote())
 }
 
 /// A scope that does not reach who is at the other end: actor and statement of both.

@@ -1,5 +1,6 @@
 //! What a target has room for: tile extents, registers, shared memory.
 
+use super::network;
 use crate::abi::{self, Abi, SWIZZLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::element::Element;
@@ -17,6 +18,7 @@ pub(super) fn check(program: &Program, found: &mut Diagnostics) {
         Target::Sm90a => sm90a(program, found),
     }
     jitter(program, found);
+    network::fits(program, found);
 }
 
 /// Registers of a thread that accumulators may take: `setmaxnreg` gives a consumer thread 240,

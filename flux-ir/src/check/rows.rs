@@ -92,7 +92,7 @@ impl<'p> Rows<'_, 'p> {
     fn at(&mut self, stmt: &'p Stmt, at: &'p At) {
         match at {
             At::Own => {}
-            At::Peer(rank) => _ = self.uses(stmt, rank),
+            At::Peer(rank) | At::Remote(rank) => _ = self.uses(stmt, rank),
         }
     }
 

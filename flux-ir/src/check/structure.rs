@@ -1,7 +1,7 @@
 //! What a Program must satisfy before any number is known: every handle points somewhere, names
 //! are bound before use, and each statement is one its engine can do.
 
-use super::flags;
+use super::{flags, network};
 use crate::arena::Handle;
 use crate::diagnostic::{Diagnostic, Diagnostics, Rule};
 use crate::program::{
@@ -35,6 +35,7 @@ pub(super) fn check(program: &Program) -> Diagnostics {
     }
     checker.updates();
     flags::structure(program, &mut checker.found);
+    network::structure(program, &mut checker.found);
     checker.found
 }
 
@@ -448,7 +449,7 @@ impl<'p> Checker<'p> {
             self.error(Rule::Bounds, message);
         }
         let reachable = matches!(buffer.kind, BufferKind::Symmetric | BufferKind::Exposed);
-        if matches!(place.at, At::Peer(_)) && !reachable {
+        if place.at != At::Own && !reachable {
             let message = format!("`%{}` is not symmetric: no peer can reach it", buffer.name);
             self.error(Rule::Types, message);
         }
@@ -457,7 +458,7 @@ impl<'p> Checker<'p> {
     fn at(&mut self, at: &'p At) {
         match at {
             At::Own => {}
-            At::Peer(rank) => self.expr(rank),
+            At::Peer(rank) | At::Remote(rank) => self.expr(rank),
         }
     }
 

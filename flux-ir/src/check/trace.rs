@@ -117,6 +117,8 @@ pub(super) struct Layout<'p> {
     pub(super) room: AtomicU64,
     /// A bound on the bytes the check takes.
     pub(super) estimate: u64,
+    /// Whether something goes over the network.
+    pub(super) networked: bool,
     /// Every statement, by number.
     pub(super) stmts: Vec<&'p Stmt>,
     /// Every actor: of each rank in turn, of each agent in turn its bodies and its exit.
@@ -161,6 +163,7 @@ impl<'p> Layout<'p> {
             repeats: true,
             room,
             estimate: 0,
+            networked: program.is_networked(),
             stmts,
             actors,
             each,

@@ -128,7 +128,7 @@ impl<'p> Kinds<'p> {
 /// Calls `visit` with each expression of an op, and whether that is one that may grow.
 fn each_expr(op: &Op, visit: &mut dyn FnMut(&Expr, bool)) {
     let place = |place: &Place, visit: &mut dyn FnMut(&Expr, bool)| {
-        if let At::Peer(rank) = &place.at {
+        if let At::Peer(rank) | At::Remote(rank) = &place.at {
             visit(rank, false);
         }
         let Range { lo: top, hi: bottom } = &place.rows;
@@ -160,7 +160,7 @@ fn each_expr(op: &Op, visit: &mut dyn FnMut(&Expr, bool)) {
         Op::Store { to, value: _, adds: _ } => place(to, visit),
         Op::Sum { var: _, own: _, from } | Op::Load { index: _, from } => place(from, visit),
         Op::Signal { at, signal: _, slot, update, scope: _, after: _ } => {
-            if let At::Peer(rank) = at {
+            if let At::Peer(rank) | At::Remote(rank) = at {
                 visit(rank, false);
             }
             visit(slot, false);

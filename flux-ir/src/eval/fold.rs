@@ -358,7 +358,7 @@ impl<'p> Folder<'p> {
     fn at(&self, at: &At) -> Option<Folded> {
         match at {
             At::Own => None,
-            At::Peer(rank) => Some(self.expr(rank)),
+            At::Peer(rank) | At::Remote(rank) => Some(self.expr(rank)),
         }
     }
 

@@ -6,6 +6,7 @@
 //! `e - 2` only when that peer has said (`free`) that it is through with that epoch.
 
 use super::build::{Builder, own, stmt};
+use super::nodes::Nodes;
 use super::put::{self, Pieces};
 use super::tensors::{Tensors, extent};
 use super::usage::Dim;
@@ -332,14 +333,13 @@ impl Push<'_> {
 impl Gather {
     /// Copies a part of this rank's shard to where it belongs on `target`.
     pub(super) fn copy(&self, tensors: &Tensors, target: VarId, rows: Range, cols: Range) -> Op {
-        let to = Place {
-            at: At::Peer(target.into()),
-            buffer: self.all,
-            planes: vec![parity()],
-            rows: rows.clone(),
-            cols: cols.clone(),
-        };
+        let to = self.place(At::Peer(target.into()), rows.clone(), cols.clone());
         Op::Copy { from: own(tensors.buffer(self.param), rows, cols), to, adds: false }
+    }
+
+    /// Where a part of the whole tensor lies in this launch.
+    pub(super) fn place(&self, at: At, rows: Range, cols: Range) -> Place {
+        Place { at, buffer: self.all, planes: vec![parity()], rows, cols }
     }
 }
 
@@ -363,21 +363,29 @@ pub(super) fn wait_free(free: SignalId, slots: Range) -> Op {
 /// Tells every rank that this one is through with the current epoch.
 pub(super) fn signal_free(b: &mut Builder<'_>, free: SignalId, span: Span) -> Stmt {
     let peer = b.var("p");
-    let signal = Op::Signal {
-        at: At::Peer(peer.into()),
+    let signal = |at, update, after| Op::Signal {
+        at,
         signal: free,
         slot: Sym::Rank.into(),
-        update: Update::Set(Sym::Epoch.into()),
+        update,
         scope: Scope::Sys,
-        after: Completion::Performed,
+        after,
     };
-    let ranks = Op::For {
-        var: peer,
-        from: 0i64.into(),
-        to: Sym::World.into(),
-        step: 1i64.into(),
-        body: vec![stmt(span, signal)],
+    let body = match Nodes::of(b) {
+        None => {
+            let update = Update::Set(Sym::Epoch.into());
+            vec![stmt(span, signal(At::Peer(peer.into()), update, Completion::Performed))]
+        }
+        Some(nodes) => {
+            let one = || Update::Add(1i64.into());
+            let mapped = signal(At::Peer(peer.into()), one(), Completion::Performed);
+            let carried = signal(At::Remote(peer.into()), one(), Completion::Delivered);
+            let each = [mapped, carried].map(|op| vec![stmt(span, op)]);
+            nodes.each(peer, each.into()).map(|op| stmt(span, op)).into()
+        }
     };
+    let ranks =
+        Op::For { var: peer, from: 0i64.into(), to: Sym::World.into(), step: 1i64.into(), body };
     stmt(span, ranks)
 }
 

@@ -309,6 +309,7 @@ impl Placed {
         match at {
             At::Own => At::Own,
             At::Peer(rank) => At::Peer(self.expr(b, rank)),
+            At::Remote(rank) => At::Remote(self.expr(b, rank)),
         }
     }
 

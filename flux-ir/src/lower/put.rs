@@ -3,9 +3,10 @@
 
 use super::build::{Builder, copying, stmt};
 use super::gather::{Chunks, Gather, tell, wait_free, wait_span};
+use super::nodes::Nodes;
 use super::tensors::Tensors;
 use crate::abi::{COPY_WARPS, RING_SLOT_BYTES};
-use crate::program::{Agent, Engine, Expr, Op, Range, SignalId, Stmt, Sym, Update, VarId};
+use crate::program::{Agent, At, Engine, Expr, Op, Range, SignalId, Stmt, Sym, Update, VarId};
 
 /// How a chunk is cut: each piece is copied by the copy warps of one CTA.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +41,26 @@ impl Pieces {
     /// Pieces of chunks of `chunk` rows of `width` columns: as high as leaves every CTA some.
     pub(super) fn of(b: &mut Builder<'_>, shard: VarId, chunk: VarId, width: &Expr) -> Pieces {
         let engine = b.copier();
+        if b.schedule.node != 0 {
+            return Pieces::whole(b, chunk, width);
+        }
         let cols = b.define("PC", width.clone().min(cols(engine)));
         let across = b.define("PA", width.clone().ceil_div(cols));
         let all = Expr::from(Sym::World) * shard * across;
         let rows = (all / (Expr::from(Sym::Ctas) * EACH)).min(MOST_ROWS).min(chunk).max(1i64);
         let rows = b.define("PR", rows);
         let count = b.define("PS", Expr::from(chunk).ceil_div(rows) * across);
+        Pieces { rows, cols, across, count, engine }
+    }
+
+    /// Whole chunks: a message of the network costs microseconds whatever it holds, and one CTA that puts a chunk
+    /// is one raiser of its signal. Of several, messages of a later launch could overtake those of an earlier one.
+    fn whole(b: &mut Builder<'_>, chunk: VarId, width: &Expr) -> Pieces {
+        let engine = b.copier();
+        let cols = b.define("PC", width.clone());
+        let across = b.define("PA", 1i64.into());
+        let rows = b.define("PR", chunk.into());
+        let count = b.define("PS", 1i64.into());
         Pieces { rows, cols, across, count, engine }
     }
 
@@ -100,21 +115,37 @@ fn push(
     let of_shard = || Expr::from(chunks.count) * pieces.count;
     let first = || Expr::from(Sym::Rank) * gather.shards.full;
     let end = (Expr::from(row) + pieces.rows).min((Expr::from(chunk) + 1i64) * chunks.rows);
+    // Of whole chunks none begins behind the rows that the shard has; one that would is empty.
+    let begin = match Nodes::of(b) {
+        Some(_) => Expr::from(row),
+        None => Expr::from(row).min(gather.shards.own),
+    };
     let lets = [
         (target, gather.shards.target(Expr::from(piece) / of_shard())),
         (chunk, Expr::from(piece) % of_shard() / pieces.count),
         (within, Expr::from(piece) % pieces.count),
         (row, Expr::from(chunk) * chunks.rows + Expr::from(within) / pieces.across * pieces.rows),
-        (from, first() + Expr::from(row).min(gather.shards.own)),
+        (from, first() + begin),
         (to, first() + end.min(gather.shards.own)),
         (left, Expr::from(within) % pieces.across * pieces.cols),
     ];
     let mut body: Vec<_> =
         lets.map(|(var, value)| stmt(span, Op::Let { var, value })).into_iter().collect();
     let cols = Range::new(left, (Expr::from(left) + pieces.cols).min(gather.cols.clone()));
-    body.push(stmt(span, gather.copy(tensors, target, Range::new(from, to), cols)));
     let slot = Expr::from(Sym::Rank) * chunks.count + chunk;
-    body.push(stmt(span, tell(target, gather.arrived, slot, pieces.raise())));
+    let mapped = vec![
+        stmt(span, gather.copy(tensors, target, Range::new(from, to), cols.clone())),
+        stmt(span, tell(target, gather.arrived, slot.clone(), pieces.raise())),
+    ];
+    match Nodes::of(b) {
+        None => body.extend(mapped),
+        Some(nodes) => {
+            let place = gather.place(At::Remote(target.into()), Range::new(from, to), cols);
+            let put = nodes.put((gather.arrived, slot), (place, pieces.arrival(), pieces.raise()));
+            let put = put.into_iter().map(|op| stmt(span, op)).collect();
+            body.extend(nodes.each(target, (mapped, put)).map(|op| stmt(span, op)));
+        }
+    }
     let pieces = Op::For {
         var: piece,
         from: Sym::Cta.into(),

@@ -404,7 +404,7 @@ impl<'p> Walk<'_, 'p> {
     ) -> Result<What, String> {
         let at = match at {
             At::Own => Poly::atom(self.end.rank),
-            At::Peer(rank) => self.convert(scope, rank)?,
+            At::Peer(rank) | At::Remote(rank) => self.convert(scope, rank)?,
         };
         let slot = self.convert(scope, slot)?;
         let amount = match update {

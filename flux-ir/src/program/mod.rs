@@ -301,6 +301,8 @@ pub struct Program {
     pub cache: Cache,
     /// The longest of the pauses that threads make now and then, in µs; 0 for none.
     pub jitter: u32,
+    /// Ranks of a node, in the order of ranks: memory of these is mapped on each other. 0 where all ranks are of one.
+    pub node: u32,
     /// Tensors and workspace.
     pub buffers: Arena<BufferId, Buffer>,
     /// Names of the scalars passed at launch, in order.
@@ -341,6 +343,7 @@ impl Program {
             balance: schedule.balance,
             cache: schedule.cache,
             jitter: schedule.jitter,
+            node: schedule.node,
             buffers: Arena::new(),
             scalars: Vec::new(),
             signals: Arena::new(),
@@ -417,6 +420,30 @@ impl Program {
     /// Whether data of `buffer` carry their own flag: an element that is negative zero has not been stored.
     pub fn is_flagged(&self, buffer: BufferId) -> bool {
         self.signals.values().any(|signal| signal.carrier == Some(buffer))
+    }
+
+    /// Whether two ranks are of one node: each has the other's memory mapped.
+    pub const fn is_mapped(&self, one: u32, other: u32) -> bool {
+        match self.node {
+            0 => true,
+            ranks => one / ranks == other / ranks,
+        }
+    }
+
+    /// Whether something goes over the network.
+    pub fn is_networked(&self) -> bool {
+        self.statements().any(|stmt| match &stmt.op {
+            Op::Copy { to, .. } => to.at.is_remote(),
+            Op::Signal { at, .. } => at.is_remote(),
+            _ => false,
+        })
+    }
+
+    /// Whether ranks of other nodes raise an array.
+    pub fn is_raised_remotely(&self, array: SignalId) -> bool {
+        self.statements().any(
+            |stmt| matches!(&stmt.op, Op::Signal { at, signal, .. } if *signal == array && at.is_remote()),
+        )
     }
 
     /// Whether ranks meet at all: a Program without signals never touches a peer.

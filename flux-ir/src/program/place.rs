@@ -7,8 +7,35 @@ use super::{BufferId, Expr};
 pub enum At {
     /// On the acting agent's own rank.
     Own,
-    /// On the rank of this number (which may be the own one).
+    /// On the rank of this number (which may be the own one), whose memory is mapped here: it is of the
+    /// same node.
     Peer(Expr),
+    /// On the rank of this number, which is of another node: reached by puts and signals over the network
+    /// alone.
+    Remote(Expr),
+}
+
+impl At {
+    /// The rank, where it is named.
+    pub const fn rank(&self) -> Option<&Expr> {
+        match self {
+            At::Own => None,
+            At::Peer(rank) | At::Remote(rank) => Some(rank),
+        }
+    }
+
+    /// The same, to be changed.
+    pub const fn rank_mut(&mut self) -> Option<&mut Expr> {
+        match self {
+            At::Own => None,
+            At::Peer(rank) | At::Remote(rank) => Some(rank),
+        }
+    }
+
+    /// Whether it is reached over the network.
+    pub const fn is_remote(&self) -> bool {
+        matches!(self, At::Remote(_))
+    }
 }
 
 /// A half-open range; empty where `hi <= lo`.

@@ -35,17 +35,22 @@ pub enum Completion {
     Read,
     /// The data has been written where it belongs.
     Performed,
+    /// The signal travels over the network behind all that this agent put to that rank before: whoever sees
+    /// it there finds the data written. The agent itself learns nothing, neither of the data nor of their source.
+    Delivered,
 }
 
 impl Completion {
-    /// Both completions.
-    pub const ALL: [Completion; 2] = [Completion::Read, Completion::Performed];
+    /// Every completion.
+    pub const ALL: [Completion; 3] =
+        [Completion::Read, Completion::Performed, Completion::Delivered];
 
     /// The name in the text form.
     pub const fn name(self) -> &'static str {
         match self {
             Completion::Read => "read",
             Completion::Performed => "performed",
+            Completion::Delivered => "delivered",
         }
     }
 }

@@ -78,6 +78,7 @@ fn choice(cursor: &mut Cursor, name: &str, schedule: Schedule) -> Parsed<Schedul
         }
         "ctas" => schedule.ctas(cursor.u32()?),
         "jitter" => schedule.jitter(cursor.u32()?),
+        "node" => schedule.node(cursor.u32()?),
         _ => return Cursor::error_at(position, format!("a schedule has no `{name}`")),
     })
 }
@@ -107,7 +108,7 @@ mod tests {
         all.extend(ReduceScatter::ALL.map(|path| base.clone().reduce_scatter(path)));
         all.extend(Element::ALL.map(|element| base.clone().partials(element)));
         let counts = base.tile(64, 96, 32).stages(7).split_k(2).chunk_rows(100).ctas(9);
-        all.push(counts.head(256, 2).tail(384, 4).jitter(30));
+        all.push(counts.head(256, 2).tail(384, 4).jitter(30).node(8));
         all
     }
 

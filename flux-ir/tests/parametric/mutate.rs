@@ -113,7 +113,7 @@ impl Changes {
                             *at = At::Peer(0i64.into());
                         }
                     }
-                    At::Peer(rank) => {
+                    At::Peer(rank) | At::Remote(rank) => {
                         self.expr(rank);
                         if self.now() {
                             *at = At::Own;

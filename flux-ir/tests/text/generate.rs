@@ -148,7 +148,7 @@ fn range() -> impl Strategy<Value = Range> {
 }
 
 fn at() -> impl Strategy<Value = At> {
-    prop_oneof![Just(At::Own), expr().prop_map(At::Peer)]
+    prop_oneof![Just(At::Own), expr().prop_map(At::Peer), expr().prop_map(At::Remote)]
 }
 
 fn place() -> impl Strategy<Value = Place> {
@@ -305,7 +305,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
             1..4_u32,
             select(&Balance::ALL[..]),
             select(&Cache::ALL[..]),
-            0..3_u32,
+            (0..3_u32, 0..3_u32),
         ),
         names(),
         (vec((handle(), expr()), 0..4), vec(any::<u32>(), 0..4)),
@@ -322,7 +322,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
     );
     (head, sections).prop_map(|(head, sections)| {
         let (name, target, [m, n, k, stages], choices, scalars, (lets, lengths)) = head;
-        let (consumers, split_k, balance, cache, jitter) = choices;
+        let (consumers, split_k, balance, cache, (jitter, node)) = choices;
         let (buffers, signals, vars, tables, values, agents) = sections;
         Program {
             name,
@@ -334,6 +334,7 @@ pub(crate) fn program() -> impl Strategy<Value = Program> {
             balance,
             cache,
             jitter,
+            node,
             buffers,
             scalars,
             signals,

@@ -8,6 +8,7 @@ use flux_ir::eval::{Action, AgentRun, Event, Loads, RankView, Region};
 use flux_ir::program::{
     AgentId, At, BufferId, BufferKind, Completion, Engine, Op, Program, SignalId, Stmt, ValueId,
 };
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Moves that nothing has been derived from yet.
@@ -48,6 +49,16 @@ struct Build<'v, 'p> {
     touches: Vec<Touch>,
     /// By thread, its launches.
     spans: Vec<Vec<Span>>,
+    /// By thread and rank: what is on its way there through the network.
+    sent: HashMap<(usize, u32), Sent>,
+}
+
+/// What a thread sent to a rank of another node. Its writes overtake each other; a signal comes behind those that
+/// were sent before it, and behind earlier signals: a later one that overtook them would say the same and more.
+#[derive(Default)]
+struct Sent {
+    writes: Vec<usize>,
+    last_signal: Option<usize>,
 }
 
 pub(super) fn build(program: &Program, config: Config) -> Result<Loose, ExploreError> {
@@ -63,7 +74,8 @@ pub(super) fn build(program: &Program, config: Config) -> Result<Loose, ExploreE
         }
     }
     let loose = Loose { threads: vec![], moves: vec![], adrift: vec![], slots: end, cells: 0 };
-    let mut build = Build { program, views: &views, bases, loose, touches: vec![], spans: vec![] };
+    let (touches, spans, sent) = (vec![], vec![], HashMap::new());
+    let mut build = Build { program, views: &views, bases, loose, touches, spans, sent };
     // Number 0 stands for no move at all.
     build.step(Kind::Other, None, 0, 0);
     for rank in 0..config.launch.world {
@@ -87,6 +99,9 @@ struct Past {
     /// Moves adrift that were issued and that nothing asked for: sources, and everything.
     sources: Vec<usize>,
     all: Vec<usize>,
+    /// Sources of what goes over the network, which only a flush asks for: that of a signal, and that of the end.
+    sent: Vec<usize>,
+    unsent: Vec<usize>,
     /// The last write of a stream.
     last_copy: Option<usize>,
     /// How far the thread was where it first learned something behind the last fence: at a wait, or
@@ -167,6 +182,7 @@ impl<'p> Build<'_, 'p> {
             }
             let end = self.in_line(Kind::End, None, thread, epoch);
             self.loose.moves[end].done = past.all;
+            self.loose.moves[end].done.extend(past.unsent);
             spans.push(Span { begin, waited, end: self.loose.threads[thread].line.len() });
         }
         self.spans.push(spans);
@@ -193,6 +209,11 @@ impl<'p> Build<'_, 'p> {
             }
             Action::Signal { rank, signal, slot, change, scope, after } => {
                 let slots = self.slots(stmt, rank, signal, slot..slot.saturating_add(1))?;
+                if after == Completion::Delivered {
+                    let raise = Raise { slot: slots.start, change, scope };
+                    self.deliver((thread, rank), epoch, number, raise);
+                    return Ok(());
+                }
                 let id = self.in_line(Kind::Other, Some(number), thread, epoch);
                 self.loose.moves[id].raise = Some(Raise { slot: slots.start, change, scope });
                 self.loose.moves[id].done = past.ask(after, place);
@@ -231,6 +252,9 @@ impl<'p> Build<'_, 'p> {
                 };
                 let from = (None, adds);
                 self.issue(thread, epoch, (stmt, number), from, (to, Some(value)), past)?;
+            }
+            Action::Copy { from, to, .. } if is_put_over_network(stmt) => {
+                self.send((thread, to.rank), epoch, (stmt, number), (from, to), past)?;
             }
             Action::Copy { from, to, adds } => {
                 let from = (Some(from), adds);
@@ -316,6 +340,43 @@ impl<'p> Build<'_, 'p> {
     fn may_leave_in_bulk(&self, stmt: &Stmt) -> bool {
         let Op::Store { to, adds, .. } = &stmt.op else { return false };
         to.at == At::Own && !adds && !self.program.is_flagged(to.buffer)
+    }
+
+    /// A put over the network: its source is read at some time, and it lies there at some time behind that.
+    fn send(
+        &mut self,
+        (thread, rank): (usize, u32),
+        epoch: u32,
+        (stmt, number): (&Stmt, u32),
+        (from, to): (Region, Region),
+        past: &mut Past,
+    ) -> Result<(), ExploreError> {
+        let origin = from.rank;
+        let mut before = None;
+        if let Some(region) = self.shared(stmt, from)? {
+            let (id, drift) = self.adrift((Kind::Other, None), number, thread, epoch);
+            self.touches[id].reads.push(region);
+            past.sent.push(drift);
+            past.unsent.push(drift);
+            before = Some(drift);
+        }
+        if let Some(region) = self.shared(stmt, to)? {
+            let kind = Kind::Write { value: None, origin };
+            let (id, drift) = self.adrift((kind, None), number, thread, epoch);
+            self.touches[id].writes.push(region);
+            self.loose.moves[id].done.extend(before);
+            self.sent.entry((thread, rank)).or_default().writes.push(drift);
+        }
+        Ok(())
+    }
+
+    /// A signal that travels behind what its thread has put to that rank.
+    fn deliver(&mut self, to: (usize, u32), epoch: u32, number: u32, raise: Raise) {
+        let (id, drift) = self.adrift((Kind::Other, None), number, to.0, epoch);
+        self.loose.moves[id].raise = Some(raise);
+        let sent = self.sent.entry(to).or_default();
+        self.loose.moves[id].done.append(&mut sent.writes);
+        self.loose.moves[id].done.extend(sent.last_signal.replace(drift));
     }
 
     /// The signals of an array on one rank, among those of all.
@@ -478,15 +539,25 @@ impl Past {
 
     /// What has to be over before a signal is raised.
     fn ask(&mut self, after: Completion, place: usize) -> Vec<usize> {
-        let sources = std::mem::take(&mut self.sources);
+        let mut sources = std::mem::take(&mut self.sources);
         match after {
-            Completion::Read => sources,
+            Completion::Read => {
+                sources.append(&mut self.sent);
+                sources
+            }
+            // It stands in no line.
+            Completion::Delivered => sources,
             Completion::Performed => {
                 self.unfenced.get_or_insert(place);
                 std::mem::take(&mut self.all)
             }
         }
     }
+}
+
+/// Whether a copy goes to another node.
+fn is_put_over_network(stmt: &Stmt) -> bool {
+    matches!(&stmt.op, Op::Copy { to, .. } if to.at.is_remote())
 }
 
 /// The next event, none of whose indices leaves what it indexes.

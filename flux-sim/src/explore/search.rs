@@ -177,7 +177,7 @@ impl State {
     }
 
     /// Whether a move is over.
-    fn did(&self, system: &System, id: MoveId) -> bool {
+    pub(super) fn did(&self, system: &System, id: MoveId) -> bool {
         match system.number[id] {
             Some(number) => self.is_done(system, number),
             None => system.place[id] < self.place(system.moves[id].thread),

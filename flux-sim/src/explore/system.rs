@@ -1,8 +1,8 @@
 //! What the actors of all ranks can do: moves, and what each needs, reads, writes and raises.
 //!
 //! A **thread** is an actor through all launches: its moves stand in line. A move **adrift** stands
-//! in no line: what a put or a copy does after it was issued, and a bulk read that no fence holds
-//! back. It happens at any time after what it needs, and before what needs it.
+//! in no line: what a put or a copy does after it was issued, a signal on its way through the network, and a bulk
+//! read that no fence holds back. It happens at any time after what it needs, and before what needs it.
 
 use super::build::{self, Loose};
 use super::cells::Cell;
@@ -94,8 +94,8 @@ impl Thread {
 /// A signal.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// The raises of it, each with its thread and its place in the thread's line.
-    pub(super) raises: Vec<(MoveId, usize, usize)>,
+    /// The raises of it, each with its thread.
+    pub(super) raises: Vec<(MoveId, usize)>,
     /// The positive targets it is waited for, with the waits.
     pub(super) targets: BTreeMap<i64, Vec<MoveId>>,
 }
@@ -136,7 +136,7 @@ impl System {
             for (place, &id) in thread.line.iter().enumerate() {
                 places[id] = place;
                 if let Some(raise) = moves[id].raise {
-                    slots[raise.slot].raises.push((id, index, place));
+                    slots[raise.slot].raises.push((id, index));
                 }
                 if let Some(wait) = moves[id].wait.as_ref().filter(|wait| wait.target > 0) {
                     for slot in wait.slots.clone() {
@@ -150,6 +150,11 @@ impl System {
         for step in &moves {
             accesses.push((next, next + step.reads.len()));
             next += step.reads.len() + step.writes.len();
+        }
+        for &id in &adrift {
+            if let Some(raise) = moves[id].raise {
+                slots[raise.slot].raises.push((id, moves[id].thread));
+            }
         }
         let conflicts = conflicts(&moves, &slots, cells);
         Ok(System {

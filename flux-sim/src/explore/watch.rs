@@ -126,7 +126,7 @@ impl<'s> Watch<'s> {
         let old = state.signal(raise.slot);
         let slot = &system.slots[raise.slot];
         if let Change::Set(value) = raise.change {
-            let alone = slot.raises.iter().all(|&(_, thread, _)| thread == step.thread);
+            let alone = slot.raises.iter().all(|&(_, thread)| thread == step.thread);
             if i64::from(value) <= old || !alone {
                 self.fault_of(Rule::SignalNotMonotone, id);
             }
@@ -138,10 +138,8 @@ impl<'s> Watch<'s> {
             if new != target {
                 self.faults_of(Rule::CountNotExact, waits);
             }
-            let done = slot
-                .raises
-                .iter()
-                .map(|&(raised, thread, place)| raised == id || place < state.place(thread));
+            let done =
+                slot.raises.iter().map(|&(raised, _)| raised == id || state.did(system, raised));
             let done: Vec<bool> = done.collect();
             match self.ended.get(&(raise.slot, target)) {
                 Some(before) if *before == done => {}
@@ -164,7 +162,7 @@ impl<'s> Watch<'s> {
         for slot in &system.slots {
             for &wait in slot.targets.values().flatten() {
                 let waiting = &system.threads[system.moves[wait].thread];
-                for &(id, thread, _) in &slot.raises {
+                for &(id, thread) in &slot.raises {
                     let reach = system.threads[thread].reach(waiting);
                     if system.moves[id].raise.is_some_and(|raise| raise.scope < reach) {
                         self.fault_of(Rule::ScopeTooNarrow, id);

@@ -65,12 +65,19 @@ fn words(program: &Program, op: &Op) -> Vec<Variant> {
             });
         }
     }
-    if let Op::Signal { after: Completion::Performed, .. } = op {
-        change(Kind::Completion, "after read".into(), &|op| {
-            if let Op::Signal { after, .. } = op {
-                *after = Completion::Read;
-            }
-        });
+    if let Op::Signal { after: now, .. } = op {
+        let others: &[Completion] = match now {
+            Completion::Performed => &[Completion::Read],
+            Completion::Delivered => &[Completion::Read, Completion::Performed],
+            Completion::Read => &[],
+        };
+        for &other in others {
+            change(Kind::Completion, format!("after {}", other.name()), &|op| {
+                if let Op::Signal { after, .. } = op {
+                    *after = other;
+                }
+            });
+        }
     }
     if let Op::Signal { update, .. } = op {
         let (how, other) = match update.clone() {
@@ -90,6 +97,9 @@ fn words(program: &Program, op: &Op) -> Vec<Variant> {
         let others = match at {
             At::Own => vec![("on the next rank", At::Peer(next))],
             At::Peer(_) => vec![("on the own rank", At::Own)],
+            At::Remote(rank) => {
+                vec![("on the own rank", At::Own), ("as mapped memory", At::Peer(rank.clone()))]
+            }
         };
         for (how, other) in others {
             change(Kind::Peer, format!("place {number} {how}"), &|op| {
@@ -205,7 +215,7 @@ fn numbers<'o>(program: &Program, op: &'o mut Op) -> Vec<Number<'o>> {
             let (Update::Add(count) | Update::Set(count)) = update;
             add("count", Role::Count, count);
             add("slot", below(*signal), slot);
-            if let At::Peer(peer) = at {
+            if let Some(peer) = at.rank_mut() {
                 add("peer", Role::Peer, peer);
             }
         }
@@ -226,7 +236,7 @@ fn place_numbers<'o>(
     let mut add = |part: &str, role, expr| {
         all.push(Number { what: format!("{what} {part}"), role, expr: Slot::Expr(expr) });
     };
-    if let At::Peer(peer) = &mut place.at {
+    if let Some(peer) = place.at.rank_mut() {
         add("peer", Role::Peer, peer);
     }
     let extents = &program.buffers[place.buffer].planes;

@@ -79,6 +79,7 @@ impl Subject {
             tail: schedule.tail.map(|_| Tail { rows: 4, slices: 2 }),
             tile: TileShape { m: 4, n: 2, k: if along_k { 2 } else { 1 } },
             consumers: schedule.consumers,
+            node: schedule.node,
             ..Schedule::host()
         };
         let lowered = |schedule| {
@@ -190,6 +191,9 @@ fn shown(schedule: &Schedule) -> String {
     }
     if let Some(rows) = schedule.chunk_rows {
         text.push_str(&format!(" chunks of {rows}"));
+    }
+    if schedule.node != 0 {
+        text.push_str(&format!(" nodes of {}", schedule.node));
     }
     if let Some(Tail { rows, slices }) = schedule.tail {
         text.push_str(&format!(" tail of {rows} in {slices}"));

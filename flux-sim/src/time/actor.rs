@@ -3,6 +3,7 @@
 use super::instant::Time;
 use super::record::NONE;
 use flux_ir::eval::{AgentRun, Event, TileRange};
+use rustc_hash::FxHashMap;
 
 /// When something is ready, and the op that made it so.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,8 @@ pub(super) struct State<'v, 'p> {
     pub(super) landed: [Moment; 2],
     /// Transfers of each lane that have not got to the link they are for; an engine has one lane.
     pub(super) on_their_way: [u32; 2],
+    /// When what was put to a rank of another node lies there.
+    pub(super) carried: FxHashMap<u32, Moment>,
     /// Whether it waits for those of a lane.
     pub(super) parked: bool,
     /// How long tensor cores have been busy in this launch.
@@ -73,6 +76,7 @@ impl State<'_, '_> {
             lane: 0,
             landed: [Moment::START; 2],
             on_their_way: [0; 2],
+            carried: FxHashMap::default(),
             parked: false,
             tensor_time: Time::ZERO,
             copied: false,
@@ -81,7 +85,8 @@ impl State<'_, '_> {
 
     /// When the last thing it has begun is through.
     pub(super) fn through(&self) -> Moment {
-        let lanes = self.lanes.iter().chain(&self.landed);
+        // The end of an actor waits until the network has read what it put.
+        let lanes = self.lanes.iter().chain(&self.landed).chain(self.carried.values());
         lanes.fold(self.busy_until, |latest, lane| latest.max(*lane))
     }
 }

@@ -132,6 +132,7 @@ impl<'p> Run<'_, 'p> {
             carrier: Carrier::Engine,
             between: (self.fold.class(from.rank), self.fold.class(to.rank)),
             pushed,
+            remote: false,
             issued: ready,
             start: Time::ZERO,
             takes: self.cost.wire(from, columns) + Time::from_us(on_link),

@@ -44,6 +44,9 @@ impl<'a> Cost<'a> {
                 rates.insert(element, rate.get());
             }
         }
+        if program.is_networked() && machine.network.is_none() {
+            return Err(Error::NoNetwork { machine: machine.name.clone() });
+        }
         let narrow = machine.compute.narrow_tiles.at(program.tile.n.into());
         let link = &machine.link;
         let (both_ways, both_ways_us) = match peers {
@@ -133,6 +136,13 @@ impl<'a> Cost<'a> {
     /// What the bytes take on the link that are copied beside tiles.
     pub(super) fn copied_beside(&self, bytes: u64) -> Time {
         self.on_link(bytes, self.beside_gbps)
+    }
+
+    /// What a put to another node takes on both adapters: `messages` of them, so many bytes in all.
+    pub(super) fn put_over_network(&self, bytes: u64, messages: u32) -> Time {
+        let Some(network) = &self.machine.network else { return Time::ZERO };
+        let each = network.message_us.get() * f64::from(messages);
+        Time::from_us(each + bytes as f64 / (network.put_gbps.get() * 1e3))
     }
 
     fn on_link(&self, bytes: u64, rate: Gbps) -> Time {

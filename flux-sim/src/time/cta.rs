@@ -78,9 +78,18 @@ impl<'p> Run<'_, 'p> {
                 if state.on_their_way[lane] > 0 {
                     return Step::Parked;
                 }
-                // A release waits for what the consumer has stored.
-                state.lanes[lane] = state.lanes[lane].max(state.landed[lane]);
-                let now = state.lanes[lane];
+                let now = match self.program.is_mapped(self.actors[index as usize].rank, *rank) {
+                    // A release waits for what the consumer has stored.
+                    true => {
+                        state.lanes[lane] = state.lanes[lane].max(state.landed[lane]);
+                        state.lanes[lane]
+                    }
+                    // The signal waits for what it travels behind, and the consumer goes on.
+                    false => {
+                        let carried = state.carried.get(rank).copied().unwrap_or(Moment::START);
+                        state.lanes[lane].max(carried)
+                    }
+                };
                 self.signal(index, event, (*rank, *signal, *slot, *change), now);
             }
             Action::Sum { .. } | Action::Signal { .. } | Action::FenceProxyAsync => {}
@@ -97,7 +106,14 @@ impl<'p> Run<'_, 'p> {
             return;
         }
         let takes = self.cost.copied_beside(self.cost.bytes(to));
-        if to.rank != own {
+        if !self.program.is_mapped(own, to.rank) {
+            let columns = self.views[0].extent(to.buffer).cols;
+            let whole = u64::from(extent(&to.cols)) >= columns;
+            let messages = if whole { 1 } else { extent(&to.rows) };
+            let takes = self.cost.put_over_network(self.cost.bytes(to), messages);
+            let between = (own, self.fold.class(to.rank));
+            self.transfer(index, event, to, (between, true), takes);
+        } else if to.rank != own {
             let between = (own, self.fold.class(to.rank));
             self.transfer(index, event, to, (between, true), takes);
         } else if from.rank != own {
@@ -306,11 +322,13 @@ impl<'p> Run<'_, 'p> {
         takes: Time,
     ) {
         let bytes = self.cost.bytes(of);
+        let remote = !self.program.is_mapped(self.actors[index as usize].rank, of.rank);
         let transfer = Transfer {
             actor: index,
             carrier: Carrier::Consumer(self.states[index as usize].lane),
             between,
             pushed,
+            remote,
             issued: self.lane(index),
             start: Time::ZERO,
             takes,

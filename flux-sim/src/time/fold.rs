@@ -168,6 +168,9 @@ fn classes(program: &Program, launch: Launch) -> Option<u32> {
         return None;
     }
     let classes = program.tile.m / gcd(shard, program.tile.m);
+    // Ranks of a node differ by where in it they are.
+    let node = program.node.max(1);
+    let classes = classes / gcd(classes, node) * node;
     (world.is_multiple_of(classes) && classes < world).then_some(classes)
 }
 
@@ -189,7 +192,7 @@ fn mentions_cta(program: &Program) -> bool {
         let ranges = [&place.rows.lo, &place.rows.hi, &place.cols.lo, &place.cols.hi];
         let at = match &place.at {
             flux_ir::program::At::Own => false,
-            flux_ir::program::At::Peer(rank) => within(rank),
+            flux_ir::program::At::Peer(rank) | flux_ir::program::At::Remote(rank) => within(rank),
         };
         at || place.planes.iter().chain(ranges).any(within)
     };

@@ -10,9 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Machines that come with the library, by name.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 3] = [
     ("h200-nvlink", include_str!("../../../machines/h200-nvlink.json")),
     ("h200-pcie", include_str!("../../../machines/h200-pcie.json")),
+    ("h200-ib", include_str!("../../../machines/h200-ib.json")),
 ];
 
 /// A machine: one kind of GPU, and the links between as many of it as there are ranks.
@@ -27,8 +28,11 @@ pub struct Machine {
     pub compute: Compute,
     /// The memory of a GPU.
     pub memory: Memory,
-    /// The link of each GPU to all others.
+    /// The link of each GPU to all others of its node.
     pub link: Link,
+    /// The network between nodes, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Fabric>,
     /// Where the numbers are from, by their path in this file.
     pub sources: BTreeMap<String, String>,
 }
@@ -106,6 +110,20 @@ pub struct Link {
     pub signal_us: Micros,
     /// A signal that a CTA raises on its own rank, until it can be seen.
     pub own_signal_us: Micros,
+}
+
+/// The network between nodes: each GPU has an adapter of its own, full duplex.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fabric {
+    /// Puts of one GPU.
+    pub put_gbps: Gbps,
+    /// What a message takes of the adapter beyond its bytes.
+    pub message_us: Micros,
+    /// From the last byte of a put to where it lies.
+    pub put_us: Micros,
+    /// A signal behind it, until it can be seen.
+    pub signal_us: Micros,
 }
 
 /// Which stream writes the signal of a copy.
@@ -448,7 +466,7 @@ impl Machine {
     fn paths(&self) -> Vec<String> {
         let value = serde_json::to_value(self).unwrap_or_default();
         let mut paths = Vec::new();
-        for section in ["compute", "memory", "link"] {
+        for section in ["compute", "memory", "link", "network"] {
             let fields = value.get(section).and_then(serde_json::Value::as_object);
             for field in fields.into_iter().flat_map(serde_json::Map::keys) {
                 paths.push(format!("{section}.{field}"));
@@ -473,6 +491,9 @@ impl Machine {
         let scale = |rate: Gbps| Gbps::try_from(rate.get() * factor);
         self.link.put_gbps = scale(self.link.put_gbps)?;
         self.link.bulk_gbps = self.link.bulk_gbps.map(scale).transpose()?;
+        if let Some(network) = &mut self.network {
+            network.put_gbps = scale(network.put_gbps)?;
+        }
         Ok(self)
     }
 

@@ -113,6 +113,14 @@ pub enum Error {
         /// The limit.
         most: u64,
     },
+    /// Ranks of several nodes on a machine that has no network between them.
+    #[error(
+        "machine `{machine}` has no network between nodes: add `network` to it, as `h200-ib` has one"
+    )]
+    NoNetwork {
+        /// The machine.
+        machine: String,
+    },
     /// The machine does not say what products of a type take.
     #[error(
         "machine `{machine}` has no rate for products of {element}: add it to \

@@ -1,5 +1,5 @@
 //! The links: each rank has one into the fabric and one out of it, each serving one transfer
-//! after the other at full rate, in the order in which they get there.
+//! after the other at full rate, in the order in which they get there. Between nodes there are as many again.
 
 use super::actor::Moment;
 use super::instant::Time;
@@ -32,6 +32,8 @@ pub(super) struct Transfer {
     pub(super) between: (u32, u32),
     /// Whether the actor is on the rank that bytes leave.
     pub(super) pushed: bool,
+    /// Whether it goes to another node: by adapters, and not by links.
+    pub(super) remote: bool,
     /// When it was issued.
     pub(super) issued: Moment,
     /// When its first byte leaves.

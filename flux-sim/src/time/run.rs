@@ -75,6 +75,8 @@ pub(super) struct Run<'v, 'p> {
     pub(super) free_transfers: Vec<u32>,
     pub(super) turn: u64,
     pub(super) network: Network,
+    /// The same between nodes.
+    pub(super) fabric: Network,
     pub(super) memories: Vec<DeviceMemory>,
     holds: Vec<Holds>,
     /// Whether ops are kept; without, they are counted.
@@ -133,6 +135,7 @@ impl<'v, 'p> Run<'v, 'p> {
             free_transfers: Vec::new(),
             turn: 0,
             network: Network::new(fold.classes()),
+            fabric: Network::new(fold.classes()),
             memories: (0..fold.classes()).map(|_| DeviceMemory::default()).collect(),
             holds: super::cta::holds(program),
             keeps: parts == Parts::All,

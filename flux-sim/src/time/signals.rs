@@ -103,8 +103,10 @@ impl<'p> Run<'_, 'p> {
         now: Moment,
     ) {
         let link = &self.cost.machine.link;
-        let own = raise.0 == self.actors[index as usize].rank;
-        let seen = if own { link.own_signal_us } else { link.signal_us };
+        let rank = self.actors[index as usize].rank;
+        let network = self.cost.machine.network.filter(|_| !self.program.is_mapped(rank, raise.0));
+        let mapped = if raise.0 == rank { link.own_signal_us } else { link.signal_us };
+        let seen = network.map_or(mapped, |network| network.signal_us);
         let at = now.at + Time::from_us(seen.get());
         let op = self.record(Op {
             kind: Kind::Signal,

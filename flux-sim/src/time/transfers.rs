@@ -10,7 +10,10 @@ use super::run::Run;
 impl Run<'_, '_> {
     /// Sends a transfer on its way: from when it is ready or its rank's link is free.
     pub(super) fn send(&mut self, mut transfer: Transfer) {
-        transfer.start = self.network.leave(&transfer);
+        transfer.start = match transfer.remote {
+            true => self.fabric.leave(&transfer),
+            false => self.network.leave(&transfer),
+        };
         let Actor { rank, .. } = self.actors[transfer.actor as usize];
         let (start, world) = (transfer.start, self.fold.world());
         let distance = (transfer.peer + world - rank % world) % world;
@@ -38,11 +41,17 @@ impl Run<'_, '_> {
         let Some(transfer) = self.transfers[number as usize].take() else { return };
         self.free_transfers.push(number);
         let op = if self.keeps { self.ops.len() as u32 } else { NONE };
-        let (mut end, waited_for) = self.network.land(&transfer, op);
+        let (mut end, waited_for) = match transfer.remote {
+            true => self.fabric.land(&transfer, op),
+            false => self.network.land(&transfer, op),
+        };
         let (kind, lane, of) = match transfer.carrier {
             Carrier::Engine => (Kind::Copy, Lane::Main, 0),
             Carrier::Consumer(lane) => {
-                end = end + Time::from_us(self.cost.machine.link.put_us.get());
+                let machine = self.cost.machine;
+                let network = machine.network.filter(|_| transfer.remote);
+                let put_us = network.map_or(machine.link.put_us, |network| network.put_us);
+                end = end + Time::from_us(put_us.get());
                 (Kind::Put, Lane::Link, lane)
             }
         };
@@ -63,6 +72,11 @@ impl Run<'_, '_> {
         let state = &mut self.states[transfer.actor as usize];
         match transfer.carrier {
             Carrier::Engine => state.busy_until = landed,
+            // Who puts it goes on: the signal behind it waits, on its way.
+            Carrier::Consumer(_) if transfer.remote => {
+                let carried = state.carried.entry(transfer.peer).or_insert(Moment::START);
+                *carried = carried.max(landed);
+            }
             Carrier::Consumer(lane) => state.landed[lane] = state.landed[lane].max(landed),
         }
         state.on_their_way[of] -= 1;

@@ -164,6 +164,10 @@ pub(crate) fn all() -> Vec<Subject> {
             }
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Put));
             schedules.push(Schedule::host().tile(8, 8, 8).transport(Transport::Tma));
+            let nodes = Schedule::host().tile(8, 8, 8).transport(Transport::Put).node(2);
+            if flux_ir::lower::lower(&kernel, &nodes).is_ok() {
+                schedules.push(nodes);
+            }
             schedules.push(sm_90a.chunk_rows(6));
         }
         schedules.extend(in_bulk(&kernel));

@@ -6,6 +6,7 @@ mod kernels;
 mod machines;
 mod measured;
 mod monotone;
+mod nodes;
 mod recordings;
 mod rendering;
 mod symmetry;

@@ -167,7 +167,7 @@ fn place(place: &mut Place, random: &mut Random) {
 fn other_rank(at: &At, random: &mut Random) -> At {
     let rank = match at {
         At::Own => Expr::from(Sym::Rank),
-        At::Peer(rank) => rank.clone(),
+        At::Peer(rank) | At::Remote(rank) => rank.clone(),
     };
     match random.below(3) {
         0 => At::Own,
@@ -191,7 +191,7 @@ fn inside(op: &mut Op, random: &mut Random) {
             2 => *at = other_rank(at, random),
             3 => {
                 *after = match after {
-                    Completion::Read => Completion::Performed,
+                    Completion::Read | Completion::Delivered => Completion::Performed,
                     Completion::Performed => Completion::Read,
                 }
             }

@@ -74,7 +74,9 @@ impl<'p> Stage<'p> {
             | Rule::FlagNotExact
             | Rule::OrderDiffers
             | Rule::Residency
-            | Rule::LaunchDiffers => None,
+            | Rule::LaunchDiffers
+            | Rule::NotMapped
+            | Rule::PutNotDelivered => None,
         }
     }
 

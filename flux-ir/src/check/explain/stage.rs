@@ -62,7 +62,13 @@ impl<'p> Stage<'p> {
     }
 
     pub(super) fn scene(&self) -> Scene<'_, 'p> {
-        Scene { layout: &self.layout, traces: &self.traces, history: &self.history, carried: true }
+        Scene {
+            layout: &self.layout,
+            traces: &self.traces,
+            history: &self.history,
+            rects: &self.memory.rects,
+            carried: true,
+        }
     }
 
     pub(super) fn counters(&self) -> Counters {

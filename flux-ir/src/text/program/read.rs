@@ -62,7 +62,8 @@ fn read(mut cursor: Cursor) -> Parsed<Program> {
     let jitter = if cursor.take_word("jitter") { cursor.u32()? } else { 0 };
     let schedule = Schedule { target, tile, stages, ..Schedule::host() };
     let schedule = schedule.consumers(consumers).split_k(split_k).balance(balance).cache(cache);
-    let schedule = schedule.jitter(jitter);
+    let node = if cursor.take_word("node") { cursor.u32()? } else { 0 };
+    let schedule = schedule.jitter(jitter).node(node);
     let mut reader = Reader::new(cursor, Program::empty(&name, &schedule));
     reader.variables()?;
     while !reader.cursor.at("}") {

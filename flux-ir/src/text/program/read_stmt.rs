@@ -207,14 +207,18 @@ impl Reader {
     }
 
     fn at(&mut self) -> Parsed<At> {
-        if !self.cursor.take_word("peer") {
+        let of: fn(Expr) -> At = if self.cursor.take_word("peer") {
+            At::Peer
+        } else if self.cursor.take_word("remote") {
+            At::Remote
+        } else {
             return Ok(At::Own);
-        }
+        };
         self.cursor.punct("(")?;
         let rank = self.expr()?;
         self.cursor.punct(")")?;
         self.cursor.punct(".")?;
-        Ok(At::Peer(rank))
+        Ok(of(rank))
     }
 
     fn place(&mut self) -> Parsed<Place> {

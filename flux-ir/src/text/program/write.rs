@@ -29,6 +29,9 @@ impl fmt::Display for Program {
         if self.jitter != 0 {
             write!(f, " jitter {}", self.jitter)?;
         }
+        if self.node != 0 {
+            write!(f, " node {}", self.node)?;
+        }
         writeln!(f)?;
         if !writer.seen.iter().copied().eq(self.vars.handles()) {
             let names: Vec<_> = self.vars.handles().map(|var| writer.var_name(var)).collect();
@@ -291,6 +294,7 @@ impl<'p> Writer<'p> {
         match at {
             At::Own => String::new(),
             At::Peer(rank) => format!("peer({}).", self.expr(rank)),
+            At::Remote(rank) => format!("remote({}).", self.expr(rank)),
         }
     }
 
