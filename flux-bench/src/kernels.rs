@@ -27,6 +27,22 @@ impl<T> PlainKernel<T> {
 }
 
 impl<T: flux::Element> PlainKernel<T> {
+    /// Loads a kernel a → c of any definition; what is passed as b is not looked at.
+    ///
+    /// # Errors
+    /// Those of a kernel's own `load`; a schedule that it has not.
+    pub(crate) fn of_collective(
+        rank: &Rank,
+        definition: &'static Definition,
+        choice: &Choice,
+    ) -> Result<PlainKernel<T>, Error> {
+        let schedule = choice.of(definition)?;
+        let kernel = Loaded::new(definition, rank, schedule.as_ref())?;
+        Ok(PlainKernel(Box::new(move |a, _, c| {
+            kernel.launch(&mut [Arg::input(a), Arg::output(c)])
+        })))
+    }
+
     /// Loads a kernel (a, b) → c of any definition.
     ///
     /// # Errors

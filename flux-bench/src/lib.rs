@@ -15,6 +15,7 @@
 //! | bars as SVG | [`chart`] |
 //! | clocks, power, temperature | [`telemetry`] |
 //! | measurements on a GPU | [`device`] |
+//! | measurements on several | [`ranks`] |
 //! | results alone, on the host | [`quick`] |
 
 pub mod chart;
@@ -23,6 +24,7 @@ mod error;
 pub mod kernels;
 pub mod overlap;
 pub mod quick;
+pub mod ranks;
 pub mod report;
 pub mod rotation;
 pub mod sample;

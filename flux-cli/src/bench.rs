@@ -1,5 +1,7 @@
 //! `flux bench`: the options of the instrument, and where its results go.
 
+mod ranks;
+
 use crate::instrumented::instrumented;
 use crate::sim::write_file;
 use clap::{Args, Subcommand, ValueEnum};
@@ -34,6 +36,8 @@ pub(crate) enum Bench {
     AgGemm(Fused),
     /// GEMM + reduce-scatter against its parts, one after the other and in chunks.
     GemmRs(Fused),
+    /// Operators over ranks on several GPUs, against NCCL and cuBLASLt.
+    Ranks(ranks::Ranks),
     /// How much of a model's step is communication that nothing hides, before and after fusing.
     Share(Share),
     /// Measures what copies and signals cost here, and writes a machine for `flux sim`.
@@ -277,6 +281,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(String, ExitCode), Box<dyn Error>> {
         Bench::Gemm(options) => gemm(options),
         Bench::AgGemm(options) => fused(Kind::Gather, options),
         Bench::GemmRs(options) => fused(Kind::Scatter, options),
+        Bench::Ranks(options) => ranks::run(options),
         Bench::Share(options) => share(options),
         Bench::Calibrate(options) => calibrate(options),
     }?;
@@ -498,7 +503,7 @@ impl Bench {
             Bench::Gemm(options) => (Operator::Gemm, &options.how),
             Bench::AgGemm(options) => (Operator::Gather, &options.how),
             Bench::GemmRs(options) => (Operator::Scatter, &options.how),
-            Bench::Share(_) | Bench::Calibrate(_) => return None,
+            Bench::Ranks(_) | Bench::Share(_) | Bench::Calibrate(_) => return None,
         };
         let worlds: &[u32] = if operator == Operator::Gemm { &[1] } else { &[1, 2, 4, 8] };
         how.quick.then_some((operator, worlds))

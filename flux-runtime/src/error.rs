@@ -582,6 +582,23 @@ pub enum Error {
         /// Its status.
         status: String,
     },
+    /// NCCL is not installed where the loader finds it.
+    #[error(
+        "libnccl.so cannot be loaded, or lacks {symbol}: a Python package brings it as libnccl.so.2, to \
+         which a link of that name in a folder of LD_LIBRARY_PATH leads"
+    )]
+    NoNccl {
+        /// The function looked for.
+        symbol: &'static str,
+    },
+    /// A call of NCCL failed.
+    #[error("{call} failed: {status}")]
+    Nccl {
+        /// The function.
+        call: &'static str,
+        /// Its status, and what the library says beyond that.
+        status: String,
+    },
 }
 
 /// The second half of [`Error::RankMissing`].

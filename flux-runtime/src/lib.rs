@@ -20,7 +20,7 @@
 //! | ranks finding each other | [`Rendezvous`] |
 //! | a rank that is a process: its number, its peers, memory that all of them map | [`Job`], [`Joined`], [`Coordinator`], [`Segment`] |
 //! | a wait that gave up, as a sentence | [`StallReport`] |
-//! | the live baseline of benches | [`blas`] |
+//! | the live baselines of benches | [`blas`], [`nccl`] |
 //! | what kernels need that put data to other nodes | [`network`] |
 //! | drawing, comparing and summing numbers on a device | [`numbers`] |
 //!
@@ -44,6 +44,7 @@
 //! [`probe`] can lead to.
 
 pub mod blas;
+pub mod nccl;
 pub mod network;
 pub mod numbers;
 

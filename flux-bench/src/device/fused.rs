@@ -13,7 +13,7 @@ use crate::rotation::{Contestant, Rounds, rotate};
 use crate::shapes::Dims;
 use crate::telemetry::Telemetry;
 use flux::{Peers, Rank, World};
-use flux_runtime::blas::{Blas, Gemm, GemmShape, Sums};
+use flux_runtime::blas::{Blas, Gemm, GemmShape, Layout, Sums};
 use flux_runtime::numbers::Numbers;
 use flux_runtime::{Device, ElementKind, Span, Stream};
 use serde::{Deserialize, Serialize};
@@ -205,6 +205,11 @@ impl<'r> Context<'r> {
         Ok(shape.m / world as usize)
     }
 
+    /// cuBLASLt's products of `shape`, whole and in chunks.
+    pub(crate) fn products(&self, shape: Dims, element: ElementKind) -> Result<Products, Error> {
+        Products::new(&self.blas, self.chunks, Layout::Nt, shape, element)
+    }
+
     pub(crate) fn sets(&self, bytes: usize) -> usize {
         sets(bytes as u64, self.device.properties().l2_bytes)
     }
@@ -220,8 +225,11 @@ pub(crate) struct Products {
 }
 
 impl Products {
+    /// Of operands that lie as `layout` says, all rows and as many as each of `chunks` parts has.
     pub(crate) fn new(
-        context: &Context<'_>,
+        blas: &Arc<Blas>,
+        chunks: &[u32],
+        layout: Layout,
         shape: Dims,
         element: ElementKind,
     ) -> Result<Self, Error> {
@@ -233,14 +241,13 @@ impl Products {
             element,
             alignment: if n.is_multiple_of(8) && k.is_multiple_of(8) { 16 } else { 2 },
         };
-        let blas = &context.blas;
         let mut plans = Vec::new();
-        for chunks in std::iter::once(1).chain(context.chunks.iter().copied()) {
+        for chunks in std::iter::once(1).chain(chunks.iter().copied()) {
             let Some(parts) = parts(m, chunks) else { continue };
-            let plan = plan(parts[0].len());
-            plans.push((chunks, [blas.gemm(plan)?, blas.gemm(plan)?]));
+            let gemm = || blas.gemm_of(plan(parts[0].len()), layout, Sums::AsItLikes);
+            plans.push((chunks, [gemm()?, gemm()?]));
         }
-        let reference = blas.gemm_with(plan(m), Sums::InF32)?;
+        let reference = blas.gemm_of(plan(m), layout, Sums::InF32)?;
         Ok(Products { rows: m, plans: RefCell::new(plans), reference })
     }
 
@@ -304,13 +311,24 @@ fn measure(
     timer: &Timer,
     options: &OverlapOptions,
 ) -> Result<(Overlap, f32), Error> {
-    let sets = operator.sets();
-    let sample = |offset: usize, round: u32, enqueue: &dyn Fn(usize) -> Result<(), Error>| {
-        let set = (round as usize + offset) % sets;
-        let timed = timer.time(|| enqueue(set));
+    let overlap = rotation(operator, options.rounds, &options.plans, |_, enqueue| {
+        let timed = timer.time(enqueue);
         // Whatever stands still is released, and says why.
         timed.or_else(|error| context.rank.synchronize().map_err(Error::from).and(Err(error)))
-    };
+    })?;
+    context.rank.synchronize()?;
+    Ok((overlap, operator.verify()?))
+}
+
+/// All ways of one operator in turn; `time` gives the milliseconds of what it is to enqueue, and
+/// hears which of the ways that is.
+pub(crate) fn rotation(
+    operator: &dyn Operator,
+    rounds: Rounds,
+    plans: &[Choice],
+    time: impl Fn(usize, &mut dyn FnMut() -> Result<(), Error>) -> Result<f64, Error>,
+) -> Result<Overlap, Error> {
+    let sets = operator.sets();
     type Way<'o> = Box<dyn Fn(usize) -> Result<(), Error> + 'o>;
     let mut ways: Vec<(String, Way<'_>)> = vec![
         ("cuBLASLt".into(), Box::new(|set| operator.blas(set))),
@@ -324,15 +342,21 @@ fn measure(
         let way = move |set| operator.chunked(chunks, set);
         ways.push((format!("{chunks} chunks"), Box::new(way)));
     }
-    for (index, plan) in options.plans.iter().enumerate() {
+    for (index, plan) in plans.iter().enumerate() {
         ways.push((plan.to_string(), Box::new(move |set| operator.fused(index + 1, set))));
     }
     let contestants = ways.into_iter().enumerate().map(|(offset, (name, way))| {
-        let sample = &sample;
-        Contestant::new(name, move |round| sample(offset, round, &*way))
+        let time = &time;
+        let mut next = offset;
+        Contestant::new(name, move |_| {
+            time(offset, &mut || {
+                next += 1;
+                way(next % sets)
+            })
+        })
     });
     let mut contestants: Vec<Contestant<'_, Error>> = contestants.collect();
-    let mut samples = rotate(options.rounds, &mut contestants)?.into_iter();
+    let mut samples = rotate(rounds, &mut contestants)?.into_iter();
     drop(contestants);
     let mut next = || samples.next().unwrap_or_default();
     let samples = OverlapSamples {
@@ -342,9 +366,7 @@ fn measure(
         none: next(),
         fused: next(),
         chunked: counts.into_iter().map(|chunks| (chunks, next())).collect(),
-        plans: options.plans.iter().map(|plan| (plan.to_string(), next())).collect(),
+        plans: plans.iter().map(|plan| (plan.to_string(), next())).collect(),
     };
-    let overlap = samples.summary().ok_or(Error::NoSamples)?;
-    context.rank.synchronize()?;
-    Ok((overlap, operator.verify()?))
+    samples.summary().ok_or(Error::NoSamples)
 }

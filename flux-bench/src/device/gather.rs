@@ -53,7 +53,7 @@ impl<'c, T: Number + Plain + Fused> Gather<'c, T> {
         let plain = T::load(rank)?;
         let sent = (size_of::<T>() * shard * k * (rank.world_size() as usize - 1)) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;
-        let products = Products::new(context, shape, T::ELEMENT)?;
+        let products = context.products(shape, T::ELEMENT)?;
         stage("first launch of our product");
         // The first launches load and allocate; what peers send is known from then on.
         plain.launch(&all, &b[0], &mut c[0])?;

@@ -3,13 +3,13 @@
 mod calibrate;
 mod epilogue;
 mod family;
-mod fused;
+pub(crate) mod fused;
 mod fused_report;
 mod gather;
 mod gemm;
 mod gemm_report;
-mod link;
-mod operands;
+pub(crate) mod link;
+pub(crate) mod operands;
 mod record;
 mod scatter;
 mod share;
@@ -83,7 +83,7 @@ pub fn conditions(device: &Device, command: &str, rounds: Rounds) -> Conditions 
 }
 
 /// How the device rests between shapes: until it is as cool as it was at first, or nearly.
-struct Resting {
+pub(crate) struct Resting {
     telemetry: Option<Telemetry>,
     celsius: u32,
     least: Duration,
@@ -93,17 +93,17 @@ impl Resting {
     /// Degrees above the first reading that count as cool.
     const WARMER: u32 = 5;
 
-    fn open(device: &Device, least: Duration) -> Resting {
+    pub(crate) fn open(device: &Device, least: Duration) -> Resting {
         let telemetry = Telemetry::open(device.ordinal());
         let now = telemetry.as_ref().and_then(Telemetry::read);
         Resting { telemetry, celsius: now.map_or(0, |now| now.celsius + Self::WARMER), least }
     }
 
-    fn reading(&self) -> Option<Reading> {
+    pub(crate) fn reading(&self) -> Option<Reading> {
         self.telemetry.as_ref().and_then(Telemetry::read)
     }
 
-    fn rest(&self) {
+    pub(crate) fn rest(&self) {
         match &self.telemetry {
             Some(telemetry) => telemetry.cool_down(self.celsius, self.least, 4 * self.least),
             None => std::thread::sleep(self.least),

@@ -61,7 +61,7 @@ impl<'c, T: Number + Plain + Fused> Scatter<'c, T> {
         let sent = (size_of::<T>() * (m - shard) * n) as u64;
         let sink = Sink::new(&context.device, context.peers, sent)?;
         let inbox = DeviceBuffer::alloc(&context.device, sent)?;
-        let products = Products::new(context, shape, T::ELEMENT)?;
+        let products = context.products(shape, T::ELEMENT)?;
         stage("first launch of our product");
         // The first launches load and allocate; what peers send is known from then on.
         plain.launch(&a, &b[0], &mut full)?;

@@ -1,6 +1,6 @@
 //! How much of a model's step is communication that nothing hides, before and after fusing.
 
-use super::fused::{Context, Kind, OverlapOptions, Products, open, row};
+use super::fused::{Context, Kind, OverlapOptions, open, row};
 use super::operands::{normal, span};
 use super::{LIMIT, Number, Timer, conditions};
 use crate::error::Error;
@@ -112,7 +112,7 @@ fn product<T: Number>(
     let sets = (0..sets as u64)
         .map(|set| Ok([draw(m, k, 400 + set)?, draw(n, k, 500 + set)?, draw(m, n, 0)?]))
         .collect::<Result<Vec<[Tensor<T>; 3]>, Error>>()?;
-    let products = Products::new(context, shape, T::ELEMENT)?;
+    let products = context.products(shape, T::ELEMENT)?;
     main.synchronize(LIMIT)?;
     let spans = |set: usize| -> Result<_, Error> {
         let [a, b, c] = &sets[set % sets.len()];
