@@ -4,6 +4,8 @@
 #[path = "support/data.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod data;
+#[path = "support/placed.rs"]
+mod placed;
 
 use data::Draw;
 use flux::kernels;
@@ -400,7 +402,7 @@ fn collectives_are_exact_on_the_host() {
 #[test]
 fn collectives_are_exact_on_virtual_ranks() {
     for ranks in [1, 2, 4, 8] {
-        let world = match World::virtual_ranks(0, ranks) {
+        let world = match placed::world(ranks) {
             Ok(world) => world,
             Err(error) => return println!("skipped: no CUDA device ({error})"),
         };
@@ -411,7 +413,7 @@ fn collectives_are_exact_on_virtual_ranks() {
 /// Small enough for `compute-sanitizer`.
 #[test]
 fn small_collectives_are_exact_on_two_virtual_ranks() {
-    match World::virtual_ranks(0, 2) {
+    match placed::world(2) {
         Ok(world) => are_exact(&world, &SHAPES[1..2], true),
         Err(error) => println!("skipped: no CUDA device ({error})"),
     }

@@ -20,6 +20,8 @@ mod low_latency;
 mod missing_device;
 #[path = "support/passive_device.rs"]
 mod passive_device;
+#[path = "support/placed.rs"]
+mod placed;
 #[allow(dead_code, reason = "its kernels are what is tested, not how it is called")]
 #[path = "../examples/protocols.rs"]
 mod protocols;
@@ -310,11 +312,7 @@ fn close_cases(gpus: Gpus) -> impl Iterator<Item = (String, Test)> {
 
 fn world(gpus: Gpus) -> Result<World, Error> {
     let ranks = gpus.len() as u32;
-    if gpus.iter().all(|&gpu| gpu == 0) {
-        World::virtual_ranks(0, ranks)
-    } else {
-        World::devices(gpus)
-    }
+    if gpus.iter().all(|&gpu| gpu == 0) { placed::world(ranks) } else { World::devices(gpus) }
 }
 
 fn poison<T: Number>(rank: &Rank, rows: usize, cols: usize) -> Result<Tensor<T>, Error> {

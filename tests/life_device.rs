@@ -9,6 +9,8 @@
 mod data;
 #[path = "support/life.rs"]
 mod life;
+#[path = "support/placed.rs"]
+mod placed;
 #[path = "support/random.rs"]
 mod random;
 #[path = "support/replays.rs"]
@@ -27,7 +29,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 const LONGER: Duration = Duration::from_secs(1);
 
 fn virtual_ranks(ranks: u32) -> World {
-    World::virtual_ranks(0, ranks).expect("there is a device")
+    placed::world(ranks).expect("there is a device")
 }
 
 fn stalls(ranks: u32, by: Option<Transport>) {

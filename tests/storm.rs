@@ -7,6 +7,8 @@
 #[path = "support/data.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod data;
+#[path = "support/placed.rs"]
+mod placed;
 #[path = "support/random.rs"]
 mod random;
 
@@ -261,7 +263,7 @@ fn operators(world: &World, all_schedules: bool, of: Storm) {
 }
 
 fn on_virtual_ranks(ranks: u32) {
-    match World::virtual_ranks(0, ranks) {
+    match placed::world(ranks) {
         Ok(world) => operators(&world, true, Storm { rounds: 100, verified: 10, unverified: 40 }),
         Err(error) => println!("skipped: no CUDA device ({error})"),
     }

@@ -139,7 +139,7 @@ fn many(gpus: Gpus) -> Result<(), Failed> {
         (0..10).map(|round| [[1, 500, 37, 128, 301][round % 5], n, k]).collect();
     let expected: Vec<Vec<f64>> = shapes.iter().map(|&s| total::<bf16>(ranks, s)).collect();
     let schedules = (kernels::rs_bf16::definition().schedules)();
-    let outcomes = world(gpus)?.run(|rank| {
+    let on_rank = |rank: &Rank| -> Result<Result<(), Failed>, Error> {
         let kernels = schedules
             .iter()
             .map(|schedule| kernels::rs_bf16::load_with(rank, schedule))
@@ -162,8 +162,16 @@ fn many(gpus: Gpus) -> Result<(), Failed> {
             }
         }
         Ok(Ok(()))
-    })?;
-    outcomes.into_iter().collect()
+    };
+    // Of a stall all ranks tell, not the one that is heard first.
+    let outcomes = world(gpus)?.run(|rank| Ok(on_rank(rank)))?;
+    let failed = outcomes.into_iter().enumerate().filter_map(|(rank, outcome)| match outcome {
+        Ok(Ok(())) => None,
+        Ok(Err(wrong)) => Some(format!("rank {rank}: {}", wrong.message().unwrap_or("wrong"))),
+        Err(error) => Some(format!("rank {rank}: {error}")),
+    });
+    let failed: Vec<String> = failed.collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
 }
 
 /// One of the ranks prepares the launch and never makes it: all others must say so.

@@ -102,9 +102,7 @@ pub(crate) fn trials(ignored: bool) -> impl Iterator<Item = Trial> {
     CASES.into_iter().map(move |(name, run, tolerance)| {
         let test = move || {
             let worlds = [1, 2, 3, 8].into_iter();
-            worlds
-                .map(|ranks| World::virtual_ranks(0, ranks))
-                .try_for_each(|world| agree(&world?, run, tolerance))
+            worlds.map(super::placed::world).try_for_each(|world| agree(&world?, run, tolerance))
         };
         Trial::test(name, test).with_ignored_flag(ignored)
     })

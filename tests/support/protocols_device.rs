@@ -113,7 +113,7 @@ fn exact_of(
     count_wrong: CountWrong,
 ) -> Result<(), Failed> {
     for shape in shapes {
-        let world = World::virtual_ranks(0, ranks)?;
+        let world = super::placed::world(ranks)?;
         let wrong = world.run(|rank| count_wrong(rank, shape, LAUNCHES, Some(schedule)))?;
         assert_eq!(wrong, vec![0; ranks as usize], "{shape:?} over {ranks}");
     }

@@ -19,7 +19,7 @@ fn pushed() -> Schedule {
 }
 
 fn world(ranks: u32) -> World {
-    World::virtual_ranks(0, ranks).expect("there is a device")
+    super::placed::world(ranks).expect("there is a device")
 }
 
 /// Replays of both operators, with launches among them, over the wrap of every counter.
