@@ -25,6 +25,9 @@ mod gone;
 mod inbound;
 mod instance;
 mod lane;
+mod link;
+#[cfg(test)]
+mod measured;
 mod outbox;
 mod ready;
 mod record;

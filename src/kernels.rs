@@ -152,6 +152,7 @@ mod shipped {
     #[schedule(sm_90a, tile = (64, 48, 64), stages = 14, consumers = single, cache = stream_b, transport = put)]
     #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b, transport = put)]
     #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b, transport = put)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 3, all_gather = pull, transport = tma)]
     pub fn ag_gemm(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());
@@ -231,6 +232,11 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, consumers = ping_pong, transport = copy_engine)]
     #[schedule(sm_90a, tile = (128, 112, 64), stages = 6, consumers = ping_pong, transport = copy_engine)]
     #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = ping_pong, transport = copy_engine)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 3, reduce_scatter = pull, transport = tma)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b)]
+    #[schedule(sm_90a, tile = (128, 96, 64), stages = 7, consumers = single, cache = stream_b)]
     pub fn gemm_rs(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));
@@ -279,6 +285,7 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single)]
     pub fn gemm_a2a(a: &Sharded<bf16>, b: &Global<bf16>, c: &mut Exchanged<bf16>) {
         for tile in c.tiles() {
             c.store(tile, gemm(a, b.t(), tile));
@@ -294,6 +301,7 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, transport = put)]
+    #[schedule(sm_90a, tile = (64, 192, 64), stages = 6, consumers = single, transport = put)]
     pub fn a2a_gemm(a: &Exchanged<bf16>, b: &Global<bf16>, c: &mut Sharded<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());
@@ -306,6 +314,7 @@ mod shipped {
     /// Shapes: `x: [m/world, n]` (a row shard), `c: [m, n/world]` (a column shard).
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2)]
     pub fn rows_to_columns(x: &Sharded<bf16>, c: &mut Exchanged<bf16>) {
         for tile in c.tiles() {
             c.store(tile, x.load(tile));
@@ -332,6 +341,7 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 3, reduce_scatter = pull, transport = tma)]
     pub fn gemm_rs_nn(a: &Global<bf16>, b: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b, tile));
@@ -344,6 +354,7 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 4)]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 3, all_gather = pull, transport = tma)]
     pub fn ag_gemm_nn(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
         for tile in c.tiles() {
             let a = a.wait(tile.rows());
@@ -388,6 +399,7 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 2)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2)]
     #[schedule(sm_90a, tile = (128, 256, 64), stages = 2, transport = copy_engine)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2, reduce_scatter = pull, transport = tma)]
     pub fn reduce_scatter(x: &Global<bf16>, c: &mut Scattered<bf16>) {
         for tile in c.tiles() {
             c.add(tile, x.load(tile));
@@ -400,6 +412,8 @@ mod shipped {
     #[kernel]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 2, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2, all_reduce = two_shot, transport = tma)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 2, all_reduce = one_shot)]
     pub fn all_reduce(x: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             c.add(tile, x.load(tile));
@@ -416,6 +430,9 @@ mod shipped {
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = flagged)]
     #[schedule(sm_90a, tile = (64, 64, 64), stages = 12, consumers = single, cache = stream_b, all_reduce = flagged)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 3, all_reduce = two_shot, transport = tma)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = one_shot)]
     pub fn gemm_ar(a: &Global<bf16>, b: &Global<bf16>, c: &mut Reduced<bf16>) {
         for tile in c.tiles() {
             c.add(tile, gemm(a, b.t(), tile));
@@ -430,6 +447,9 @@ mod shipped {
     #[schedule(sm_90a, tile = (128, 176, 64), stages = 5, all_reduce = two_shot)]
     #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, cache = stream_b, all_reduce = flagged)]
     #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, cache = stream_b, all_reduce = flagged)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 4, all_reduce = one_shot)]
+    #[schedule(sm_90a, tile = (128, 256, 64), stages = 3, all_reduce = two_shot, transport = tma)]
+    #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = one_shot)]
     pub fn gemm_ar_bias_residual(
         a: &Global<bf16>,
         b: &Global<bf16>,

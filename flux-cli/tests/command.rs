@@ -80,8 +80,8 @@ fn unknown_names_are_answered_with_those_there_are() {
         assert!(!output.status.success());
         assert!(said(&output).contains(known), "{}", said(&output));
     }
-    let output = flux(&["show", "gemm_rs", "--program", "--schedule", "9"]);
-    assert!(said(&output).contains("has schedules 0 to 4, found --schedule 9"));
+    let output = flux(&["show", "gemm_rs", "--program", "--schedule", "99"]);
+    assert!(said(&output).contains("has schedules 0 to 9, found --schedule 99"));
     let output = flux(&["show", "no/such/file.rs:kernel"]);
     assert!(said(&output).contains("cannot read no/such/file.rs"));
 }
@@ -407,7 +407,7 @@ fn sim_takes_a_machine_of_ones_own_and_says_what_is_wrong_with_it() {
 fn what_cannot_be_predicted_is_said() {
     for (arguments, expected) in [
         (&["gemm_rs", "--machine", "h100"][..], "there are: h200-nvlink, h200-pcie"),
-        (&["gemm_rs", "--schedule", "9"], "has schedules 0 to 4, found --schedule 9"),
+        (&["gemm_rs", "--schedule", "99"], "has schedules 0 to 9, found --schedule 99"),
         (&["gemm_rs", "--by", "spiral"], "no built-in order `spiral`"),
         (&["gemm_rs", "--by", "own_shard_first"], "error[deadlock]"),
         (&["gemm_rs", "--m", "0"], "expected M of 1 to 2147483647, found 0"),

@@ -4,84 +4,11 @@
 use super::choose::ELEMENT_BYTES;
 use super::departure::departures;
 use super::feed::SMALL;
-use super::outbox::Peers;
-use super::{Gpu, Passive};
+use super::link::{CLOCK, Link};
 use crate::source::copies_first;
 use flux_ir::eval::{Launch, RankView};
-use flux_ir::program::{BufferId, BufferKind, Op, Program, Stmt, Sym};
+use flux_ir::program::{BufferId, BufferKind, Engine, Op, Program, Stmt, Sym};
 use flux_ir::{AllGather, Arrival, Cache, Order, Schedule, Tail, Transport};
-
-/// What ranks are linked by.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Link {
-    /// Bytes a microsecond, in one direction.
-    pub(super) bytes: f64,
-    /// Bytes a microsecond that stores of CTAs reach: over PCIe 7 to 19 thousand, the more they are.
-    pub(super) stores: f64,
-    /// Microseconds that each further copy of a stream takes.
-    pub(super) gap: f64,
-    /// Microseconds from the begin of a launch to its first byte, and from a chunk's last byte to
-    /// its first product.
-    pub(super) latency: f64,
-    /// Bytes a microsecond in each direction, where nothing runs beside.
-    alone: f64,
-    /// What the product takes beside copies, in parts of what it takes alone.
-    pub(super) beside: f64,
-    /// Microseconds that a launch beside copies takes beyond what is counted here.
-    exposed: f64,
-    /// Bytes a microsecond that pieces of copy warps arrive with, their signals included.
-    pushes: f64,
-    /// As `beside`, where copy warps push.
-    beside_pushes: f64,
-}
-
-/// PCIe 5, 16 lanes, both directions busy (measured: `docs/machines.md`).
-pub(super) const PCIE: Link = Link {
-    bytes: 50_000.0,
-    stores: 15_000.0,
-    gap: 2.6,
-    latency: 10.0,
-    alone: 50_000.0,
-    beside: 1.0,
-    exposed: 5.0,
-    // 0.4 µs for each of three atomic additions to a piece's signal.
-    pushes: 4500.0,
-    beside_pushes: 1.0,
-};
-
-/// Copies within an H200: by its copy engines beside a kernel, both directions busy, and by all of
-/// it (`docs/notes/overlap.md`).
-pub(super) const DEVICE: Link = Link {
-    bytes: 90_000.0,
-    stores: 2_000_000.0,
-    gap: 2.6,
-    latency: 6.0,
-    alone: 1_000_000.0,
-    beside: 1.15,
-    exposed: 35.0,
-    pushes: 2_000_000.0,
-    beside_pushes: 1.04,
-};
-
-/// The same among passive peers, whose pushes are played by copies beside the kernel.
-pub(super) const PASSIVE_DEVICE: Link = Link { pushes: 75_000.0, beside_pushes: 1.15, ..DEVICE };
-
-/// 18 NVLinks of an H200, both directions busy (measured: `docs/machines.md`, Copies over NVLink).
-/// That stores are as fast is assumed, and that as much is exposed as over PCIe.
-pub(super) const NVLINK: Link = Link {
-    bytes: 390_000.0,
-    stores: 390_000.0,
-    gap: 2.1,
-    latency: 5.5,
-    alone: 390_000.0,
-    beside: 1.0,
-    exposed: 5.0,
-    pushes: 390_000.0,
-    beside_pushes: 1.02,
-};
-
-/// Cycles a microsecond of a multiprocessor under load.
-pub(super) const CLOCK: f64 = 1800.0;
 
 /// Bytes a microsecond that the copy warps of a CTA push: a piece of a row at a time.
 const PUSHES: f64 = 6000.0;
@@ -89,36 +16,19 @@ const PUSHES: f64 = 6000.0;
 /// Microseconds from the begin of a launch to the first piece, and from the last one to its signal.
 const PUSH_US: f64 = 5.0;
 
+/// Microseconds that a further wave of tiles takes beside copy warps where all wait for what is pushed.
+const BESIDE_WAVE: f64 = 1.5;
+
+/// As `PUSH_US`, of bulk copies, which begin with whole pieces of shared memory.
+pub(super) const BULK_US: f64 = 20.0;
+
+/// Bytes a microsecond of links that are faster than PCIe.
+const FAST: f64 = 75_000.0;
+
 /// Columns of a slice, in bytes, that copies move as fast as whole rows.
 const SLICE_BYTES: u64 = 3072;
 
-impl Gpu {
-    pub(super) fn link(&self) -> Link {
-        match self.passive() {
-            Some(Passive { peers: Peers::Host, .. }) => PCIE,
-            Some(Passive { peers: Peers::Device, .. }) => PASSIVE_DEVICE,
-            Some(Passive { peers: Peers::Resident, .. }) => DEVICE,
-            None => match self.inner.shares.as_slice() {
-                [] | [_] => DEVICE,
-                gpus => NVLINK.shared(gpus.iter().map(|gpu| gpu.ranks).max().unwrap_or(1)),
-            },
-        }
-    }
-}
-
 impl Link {
-    /// What is left for each of so many ranks that share it.
-    fn shared(self, ranks: u32) -> Link {
-        let part = |rate: f64| rate / f64::from(ranks);
-        Link {
-            bytes: part(self.bytes),
-            stores: part(self.stores),
-            alone: part(self.alone),
-            pushes: part(self.pushes),
-            ..self
-        }
-    }
-
     /// Cycles of a launch whose product alone takes `product`.
     pub(super) fn cycles(
         self,
@@ -133,8 +43,14 @@ impl Link {
         if program.scatters() {
             return (self.departure(program, schedule, launch, product) * CLOCK) as u64;
         }
+        if launch.world == 1 {
+            return product;
+        }
+        if has_own_rows(program) {
+            return product + (self.exchanged(program, launch, product) * CLOCK) as u64;
+        }
         let row_bytes = row_bytes(program, launch);
-        if row_bytes == 0 || launch.world == 1 {
+        if row_bytes == 0 {
             return product;
         }
         let all = arriving(program, launch);
@@ -149,16 +65,31 @@ impl Link {
             return (self.summed(program, schedule, launch, product) * CLOCK) as u64;
         }
         if schedule.transport.is_some_and(Transport::is_in_kernel) {
-            let pushed = self.pushed(all, launch, row_bytes);
+            let pushed = self.pushed(schedule, all, launch, row_bytes);
             // The last shard's tiles are left, all of them where it lies in every tile.
             let shard = launch.shape.m.div_ceil(launch.world);
             let last = Pace::new(program, launch, product).waves(shard);
-            let end = (pushed + last).max(product as f64 / CLOCK * self.beside_pushes);
-            return ((end + PUSH_US) * CLOCK) as u64;
+            let beside = product as f64 / CLOCK * self.beside_in_kernel(schedule);
+            let mut end = (pushed + last).max(beside);
+            if all.div_ceil(launch.world) < program.tile.m || self.streams_once(program, launch) {
+                // Rows of others lie in every tile, or the tiles that have them are among the first.
+                let pace = Pace::new(program, launch, product);
+                let behind = BESIDE_WAVE * (pace.waves(all) / pace.tile - 1.0);
+                end = end.max(pushed + beside + behind);
+            }
+            let begin = if schedule.transport == Some(Transport::Tma) { BULK_US } else { PUSH_US };
+            return ((end + begin) * CLOCK) as u64;
         }
         let row = row_bytes as f64 / self.bytes;
         let pace = Pace::new(program, launch, product);
-        let end = (self.end(schedule, launch, row, pace) * CLOCK) as u64;
+        let mut end = self.end(schedule, launch, row, pace);
+        let shard = all.div_ceil(launch.world);
+        if shard < program.tile.m {
+            // Rows of others lie in every tile.
+            let sent = f64::from(all - shard) * row;
+            end = end.max(4.0 * self.latency + self.gap + sent + product as f64 / CLOCK);
+        }
+        let end = (end * CLOCK) as u64;
         let beside = (product as f64 * self.beside) as u64;
         beside.max(end + (self.exposed * CLOCK) as u64)
     }
@@ -190,11 +121,14 @@ impl Link {
             return summed_plans(schedule, shape.k.div_ceil(world).max(1));
         }
         if schedule.transport.is_some_and(Transport::is_in_kernel) {
-            let pushed = self.pushed(shape.m, launch, row_bytes);
+            let pushed = self.pushed(schedule, shape.m, launch, row_bytes);
             let pace = (90.0 * product as f64 / CLOCK / pushed.max(1e-3)) as u32;
             let pace = if pace > 100 { pace } else { 0 };
             let mut plan = schedule.clone();
-            plan.order.get_or_insert(Order::Arrival(Arrival { chunk: 0, tail: 0, pace }));
+            plan.order.get_or_insert(match self.streams_once(program, launch) {
+                true => Order::Grouped(16),
+                false => Order::Arrival(Arrival { chunk: 0, tail: 0, pace }),
+            });
             return vec![plan];
         }
         let shard = shape.m.div_ceil(world).max(1);
@@ -221,9 +155,7 @@ impl Link {
             first.order.get_or_insert(Order::Grouped(16));
             plans.push(first);
         }
-        // Rows of tiles that memory bounds share the other operand side by side, not in the order in
-        // which they arrive.
-        if program.cache == Cache::StreamB && shape.m > 2 * program.tile.m {
+        if self.streams_once(program, launch) {
             return plans;
         }
         for chunk in [0, 2048, 1024, 512].into_iter().filter(|&rows| rows < shard) {
@@ -242,6 +174,24 @@ impl Link {
         plans
     }
 
+    /// Microseconds that a launch of one's own rows, which come from columns or go to columns of all ranks,
+    /// takes beyond its product.
+    fn exchanged(self, program: &Program, launch: Launch, product: u64) -> f64 {
+        let copies = program.statements().find_map(|stmt| match &stmt.op {
+            Op::Copy { to, .. } => Some(to.buffer),
+            _ => None,
+        });
+        let Some(buffer) = copies else { return 0.0 };
+        if program.agents.values().any(|agent| agent.engine == Engine::CopyEngine) {
+            return self.exposed + 2.0 * self.latency;
+        }
+        let view = RankView::definitions(program, launch, 0);
+        let bytes = u64::from(program.buffers[buffer].element.bytes()) * view.extent(buffer).cols;
+        let rows = f64::from(launch.shape.m.div_ceil(launch.world));
+        let pushed = rows * bytes as f64 / self.pushes.min(PUSHES * f64::from(launch.ctas));
+        PUSH_US + pushed + product as f64 / CLOCK * (self.beside_pushes - 1.0)
+    }
+
     /// Microseconds of a launch that sums over the rows that arrive: its first wave of tiles follows them
     /// chunk by chunk, the others find them there.
     fn summed(self, program: &Program, schedule: &Schedule, launch: Launch, product: u64) -> f64 {
@@ -250,7 +200,9 @@ impl Link {
         let chunk = schedule.chunk_rows.unwrap_or(shard).clamp(1, shard);
         let copies = f64::from((rows - shard.min(rows)).div_ceil(chunk));
         let sent = match schedule.transport {
-            Some(Transport::Put | Transport::Tma) => PUSH_US + self.pushed(rows, launch, row_bytes),
+            Some(Transport::Put | Transport::Tma) => {
+                PUSH_US + self.pushed(schedule, rows, launch, row_bytes)
+            }
             _ => {
                 let sent = f64::from(rows - shard.min(rows)) * row_bytes as f64 / self.bytes;
                 self.exposed + self.latency + copies * self.gap + sent
@@ -259,14 +211,38 @@ impl Link {
         let wave = Pace::new(program, launch, product).tile;
         let behind = wave * f64::from(chunk) / f64::from(rows.max(1));
         let product = product as f64 / CLOCK;
-        product.max(sent + behind + (product - wave).max(0.0))
+        let beside = match schedule.transport.is_some_and(Transport::is_in_kernel) {
+            true => product * self.beside_summed,
+            false => product,
+        };
+        beside.max(sent + behind + (product - wave).max(0.0))
     }
 
-    /// Microseconds that copy warps take to push a shard to all peers.
-    fn pushed(self, rows: u32, launch: Launch, row_bytes: u64) -> f64 {
+    /// Whether rows of tiles that memory bounds share the other operand side by side: in the order in
+    /// which rows arrive they stream it once for each. A slow link leaves the time to do that twice.
+    fn streams_once(self, program: &Program, launch: Launch) -> bool {
+        let rows = if self.bytes < FAST { 2 } else { 1 };
+        program.cache == Cache::StreamB && launch.shape.m > rows * program.tile.m
+    }
+
+    /// What the product takes beside copies of its own kernel, in parts of what it takes alone.
+    fn beside_in_kernel(self, schedule: &Schedule) -> f64 {
+        match (schedule.transport, schedule.all_gather) {
+            (Some(Transport::Tma), Some(AllGather::Pull)) => self.beside_pulls,
+            (Some(Transport::Tma), _) => self.beside_bulk,
+            _ => self.beside_pushes,
+        }
+    }
+
+    /// Microseconds that a kernel takes to push a shard to all peers.
+    fn pushed(self, schedule: &Schedule, rows: u32, launch: Launch, row_bytes: u64) -> f64 {
         let Launch { world, ctas, .. } = launch;
         let rows = rows - rows.div_ceil(world).min(rows);
-        let rate = self.pushes.min(PUSHES * f64::from(ctas));
+        let rate = match schedule.transport {
+            Some(Transport::Tma) => self.bulk,
+            _ => self.pushes,
+        };
+        let rate = rate.min(PUSHES * f64::from(ctas));
         f64::from(rows) * row_bytes as f64 / rate
     }
 
@@ -354,6 +330,11 @@ impl Pace {
     }
 }
 
+/// Whether a rank computes its own rows alone, as those of exchanges do.
+pub(super) fn has_own_rows(program: &Program) -> bool {
+    program.tables.values().any(|table| !table.tiled.is_up_to(&Sym::M.into()))
+}
+
 /// Whether products sum over the rows that arrive.
 fn sums_what_arrives(program: &Program) -> bool {
     let mut copied = program.statements().filter_map(|stmt| match &stmt.op {
@@ -391,7 +372,7 @@ fn summed_plans(schedule: &Schedule, shard: u32) -> Vec<Schedule> {
 
 /// Bytes that arrive with each row, over all gathered tensors. Of exchanged ones there is no plan.
 fn row_bytes(program: &Program, launch: Launch) -> u64 {
-    if program.tables.values().any(|table| !table.tiled.is_up_to(&Sym::M.into())) {
+    if has_own_rows(program) {
         return 0;
     }
     let mut buffers: Vec<BufferId> = program
@@ -414,6 +395,7 @@ fn row_bytes(program: &Program, launch: Launch) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::link::{NVLINK, PCIE};
     use super::*;
 
     const LAUNCH: Launch =

@@ -1,7 +1,8 @@
 //! Picks, of a kernel's compiled family, the member for a shape: the least predicted time, by
 //! waves of tiles.
 
-use super::arrival::Link;
+use super::arrival::has_own_rows;
+use super::link::Link;
 use super::outbox::Peers;
 use super::site::Shares;
 use super::{COPY_SMS, Gpu, Passive};
@@ -109,6 +110,7 @@ fn least(
 /// and no less than memory needs. The constants are fitted to measurements on an H200
 /// (`docs/notes/gemm.md`).
 fn cycles(program: &Program, launch: Launch) -> u64 {
+    let launch = if has_own_rows(program) { of_own_rows(launch) } else { launch };
     let (tile, shape) = (program.tile, launch.shape);
     let products = u64::from(program.accumulators().max(1));
     let rows = u64::from(shape.m.div_ceil(tile.m));
@@ -138,6 +140,12 @@ fn cycles(program: &Program, launch: Launch) -> u64 {
         (_, Consumers::Cooperative | Consumers::Single) => waves * (work + 2400 + epilogue) + 5500,
     };
     busy.max(memory(program, launch, waves) + 6000)
+}
+
+/// The product that a rank computes which has its own rows alone.
+fn of_own_rows(launch: Launch) -> Launch {
+    let shape = Shape { m: launch.shape.m.div_ceil(launch.world).max(1), ..launch.shape };
+    Launch { shape, ..launch }
 }
 
 /// Cycles that the epilogue of a tile takes beyond that of a plain store: its instructions, at 128
@@ -239,8 +247,8 @@ pub(super) const L2_FITS: u64 = 68_000_000;
 const LEAST_STEPS: u32 = 8;
 
 #[cfg(test)]
-mod tests {
-    use super::super::arrival::{CLOCK, DEVICE, NVLINK, PASSIVE_DEVICE, PCIE};
+pub(super) mod tests {
+    use super::super::link::{CLOCK, DEVICE, NVLINK, PASSIVE_DEVICE, PCIE};
     use super::*;
     use flux_ir::lower::lower;
     use flux_ir::{AllReduce, Transport};
@@ -268,6 +276,27 @@ mod tests {
         };
         let (_, schedule, launch) = least(&family, false, link, launch).unwrap();
         (schedule, launch)
+    }
+
+    /// Predicted cycles of each member under the best of its plans.
+    pub(in crate::gpu) fn costs(
+        definition: &crate::Definition,
+        link: Link,
+        world: u32,
+        [m, n, k]: [u32; 3],
+    ) -> Vec<u64> {
+        let kernel = definition.kernel().unwrap();
+        let shape = Shape { m, n, k };
+        let cost = |schedule: &Schedule| {
+            let program = lower(&kernel, schedule).unwrap();
+            let ctas = tiles(&program, shape).min(SMS as u32);
+            let launch = Launch { shape, world, ctas };
+            let product = cycles(&program, launch);
+            let plans = link.plans(&program, schedule, launch, product);
+            let cost = |plan| link.cycles(&program, plan, launch, product);
+            plans.iter().map(cost).min().unwrap_or(u64::MAX)
+        };
+        (definition.schedules)().iter().map(cost).collect()
     }
 
     #[test]

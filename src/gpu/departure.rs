@@ -1,10 +1,11 @@
 //! When a launch is over whose contributions leave while it runs.
 
-use super::arrival::{CLOCK, Link, Pace};
+use super::arrival::{BULK_US, Pace};
 use super::choose::{ELEMENT_BYTES, L2_FITS};
+use super::link::{CLOCK, ExposedPart, Link};
 use flux_ir::eval::Launch;
 use flux_ir::program::{Op, Program};
-use flux_ir::{Departure, Order, Schedule, Transport};
+use flux_ir::{Departure, Order, ReduceScatter, Schedule, Transport};
 
 impl Link {
     /// Microseconds to the end of a launch that sends contributions, its product included, which
@@ -31,14 +32,24 @@ impl Link {
                 // What stays in the cache is streamed once.
                 let streamed = if left + right > L2_FITS { right } else { 0 };
                 let pass = streamed as f64 / STREAMED;
-                let product = product * self.beside;
+                let product = product * self.beside_sends;
                 let walk = Walk { shard, world, row, pass, pace, product };
                 walk.end(self, schedule)
             }
-            // Stores of all tiles share the link.
+            // Stores or loads of all tiles share the link.
             Some(Transport::Put | Transport::Tma | Transport::CopyFirst) | None => {
-                let bytes = row * f64::from(shape.m - shard.min(shape.m));
-                product.max(bytes / self.stores) + self.latency
+                let wire = row * f64::from(shape.m - shard.min(shape.m)) / self.stores;
+                let ExposedPart { stores, pulls, bulk_pulls, .. } = self.exposed_part;
+                let (exposed, begin) = match (schedule.reduce_scatter, schedule.transport) {
+                    (Some(ReduceScatter::Pull), Some(Transport::Tma)) => (bulk_pulls, BULK_US),
+                    (Some(ReduceScatter::Pull), _) => (pulls, self.latency),
+                    // The more waves, the more of them end tiles at one time.
+                    _ => {
+                        let waves = pace.waves(shape.m) / pace.tile;
+                        (stores.min(1.2 + 0.1 * waves), self.latency)
+                    }
+                };
+                product.max(wire) + exposed * wire + begin
             }
         }
     }
@@ -260,7 +271,8 @@ pub(super) fn element_bytes(program: &Program) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arrival::{PCIE, Pace};
+    use super::super::arrival::Pace;
+    use super::super::link::PCIE;
     use super::*;
 
     /// 128 × 112 tiles, 110 across, in a bit less than a wave of 132.

@@ -4,7 +4,7 @@ use crate::kernels::{cooperative, kernel, launch, library, ping_pong, program};
 use flux_ir::eval::Launch;
 use flux_ir::kernel::{Distribution, Lhs, Op};
 use flux_ir::lower::lower;
-use flux_ir::{AllReduce, Arrival, Kernel, Order, Program};
+use flux_ir::{AllReduce, Arrival, Kernel, Order, Program, ReduceScatter};
 use flux_sim::time::{Error, Fold, Machine, Options, Symmetry, simulate};
 
 /// Simulates folded and in full; gives the classes.
@@ -48,11 +48,14 @@ fn one_rank_stands_for_all_of_every_kernel_and_schedule_of_the_library() {
                     let least = if rows < tile.m && program.communicates() { 2 } else { 1 };
                     // Ranks that come to tiles in one order are no images of each other.
                     let in_one_order = [Some(AllReduce::OneShot), Some(AllReduce::Flagged)];
-                    let shifts = !in_one_order.contains(&schedule.all_reduce)
+                    let differ = in_one_order.contains(&schedule.all_reduce)
                         // Nor are they where each has a shard of columns that no tiles fill.
-                        && !exchanges(&kernel)
+                        || exchanges(&kernel)
                         // Nor where each comes to the rows of all from its own on.
-                        && !turns(&kernel);
+                        || turns(&kernel)
+                        // Nor where two owners pull their rows out of one tile.
+                        || (schedule.reduce_scatter == Some(ReduceScatter::Pull) && rows < tile.m);
+                    let shifts = !differ;
                     let folds = shifts && whole && world % least == 0;
                     let expected = if folds { least } else { world };
                     let alone = world == 1 || !program.communicates();
