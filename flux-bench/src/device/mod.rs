@@ -13,7 +13,7 @@ pub(crate) mod operands;
 mod record;
 mod scatter;
 mod share;
-mod timer;
+pub(crate) mod timer;
 
 pub use calibrate::{Costs, calibrate};
 pub use epilogue::epilogues;

@@ -50,27 +50,16 @@ impl Timer {
     pub fn time(&self, enqueue: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.stream.wait_u32(self.gate.span(), turn)?;
-        let (done, enqueued) = mpsc::channel::<()>();
-        let outcome = std::thread::scope(|scope| {
-            // The driver takes so much work for a stream that stands still and no more.
-            let watch = scope.spawn(move || {
-                let held = enqueued.recv_timeout(LONGEST_HOLD) == Err(RecvTimeoutError::Timeout);
-                if held {
-                    self.open(turn);
-                }
-                held
-            });
-            let outcome = (|| {
+        let outcome = behind_gate(
+            || self.open(turn),
+            || {
                 self.stream.record(&self.start)?;
                 enqueue()?;
-                Ok::<(), Error>(self.stream.record(&self.end)?)
-            })();
-            drop(done);
-            let held = watch.join().unwrap_or(true);
-            // Opened whatever happened: a closed gate would hold the stream for ever.
-            self.open(turn);
-            if held { outcome.and(Err(Error::Held)) } else { outcome }
-        });
+                Ok(self.stream.record(&self.end)?)
+            },
+        );
+        // Opened whatever happened: a closed gate would hold the stream for ever.
+        self.open(turn);
         outcome?;
         self.end.synchronize(LIMIT)?;
         Ok(self.end.ms_since(&self.start)?.into())
@@ -96,4 +85,29 @@ impl Timer {
     fn open(&self, turn: u32) {
         self.gate.words()[0].store(turn, Ordering::Release);
     }
+}
+
+/// Enqueues work for a stream that stands at a gate, which `open` opens: here as soon as the driver makes
+/// the host wait, since it takes so much work for a stream that stands still and no more.
+///
+/// # Errors
+/// Those of `enqueue`; [`Error::Held`] where the gate had to be opened.
+pub(crate) fn behind_gate(
+    open: impl Fn() + Send,
+    enqueue: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (done, enqueued) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            let held = enqueued.recv_timeout(LONGEST_HOLD) == Err(RecvTimeoutError::Timeout);
+            if held {
+                open();
+            }
+            held
+        });
+        let outcome = enqueue();
+        drop(done);
+        let held = watch.join().unwrap_or(true);
+        if held { outcome.and(Err(Error::Held)) } else { outcome }
+    })
 }

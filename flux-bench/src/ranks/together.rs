@@ -1,16 +1,12 @@
 //! The time of work that all ranks do together.
 
 use crate::device::LIMIT;
+use crate::device::timer::behind_gate;
 use crate::error::Error;
 use flux::Rank;
 use flux_runtime::{Device, Event, HostBuffer, Rendezvous, Stream, Timing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
-
-/// The host is through with enqueueing long before, unless the driver makes it wait.
-const LONGEST_HOLD: Duration = Duration::from_millis(500);
 
 /// Where ranks meet, and the gate of each.
 ///
@@ -75,25 +71,14 @@ impl<'t> Clock<'t> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let (together, rank) = (self.together, self.rank);
         self.stream.wait_u32(together.gates[rank as usize].span(), turn)?;
-        let (done, enqueued) = mpsc::channel::<()>();
-        let outcome = std::thread::scope(|scope| {
-            // The driver takes so much work for a stream that stands still and no more.
-            let watch = scope.spawn(move || {
-                let held = enqueued.recv_timeout(LONGEST_HOLD) == Err(RecvTimeoutError::Timeout);
-                if held {
-                    together.open(rank, turn);
-                }
-                held
-            });
-            let outcome = (|| {
+        let outcome = behind_gate(
+            || together.open(rank, turn),
+            || {
                 self.stream.record(&self.start)?;
                 enqueue()?;
-                Ok::<(), Error>(self.stream.record(&self.end)?)
-            })();
-            drop(done);
-            let held = watch.join().unwrap_or(true);
-            if held { outcome.and(Err(Error::Held)) } else { outcome }
-        });
+                Ok(self.stream.record(&self.end)?)
+            },
+        );
         let met = outcome.and_then(|()| together.meet(rank, Vec::new()).map(drop));
         match met {
             Ok(()) if rank == 0 => {
