@@ -165,6 +165,15 @@ fn share(ranks: u32, has: impl Fn(u32) -> bool) -> (usize, bool) {
     }
 }
 
+/// Gives a stream of the caller's its hardware queue before a kernel waits for what is launched on it. One
+/// that is captured runs nothing now.
+fn give_queue(stream: &Stream) -> Result<(), Error> {
+    if !stream.is_capturing()? {
+        stream.take_queue()?;
+    }
+    Ok(())
+}
+
 impl Gpu {
     /// The same GPUs, for some of the ranks, in a session.
     pub(crate) fn of(&self, members: &Members, session: &Arc<Session>) -> Gpu {
@@ -175,6 +184,7 @@ impl Gpu {
     /// The same ranks; what is launched by way of them goes to `stream`, of `rank`'s device.
     pub(crate) fn on(&self, rank: u32, stream: Stream) -> Result<Gpu, Error> {
         self.require_own(rank, &stream)?;
+        give_queue(&stream)?;
         self.lane(rank).use_several();
         Ok(Gpu { stream: Some(Arc::new(stream)), ..self.clone() })
     }
@@ -183,6 +193,7 @@ impl Gpu {
     pub(crate) fn set_stream(&self, rank: u32, stream: Arc<Stream>) -> Result<(), Error> {
         self.require_own(rank, &stream)?;
         self.lane(rank).require_free("another stream")?;
+        give_queue(&stream)?;
         self.lane(rank).set_main(stream);
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use cudarc::driver::sys::{self, CUdevice_P2PAttribute, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Compute capability of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,6 +101,8 @@ pub struct Device {
     context: sys::CUcontext,
     connections: u32,
     properties: DeviceProperties,
+    /// The address of a word that streams write first; 0 where none has yet.
+    first_word: Mutex<u64>,
 }
 
 // SAFETY: a context handle may be used by any thread, several at once (CUDA driver API,
@@ -127,7 +129,8 @@ impl Device {
         let retained = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, handle) };
         check(ordinal, "cuDevicePrimaryCtxRetain", retained)?;
         let connections = info.connections;
-        let device = Device { ordinal, handle, context, connections, properties };
+        let first_word = Mutex::default();
+        let device = Device { ordinal, handle, context, connections, properties, first_word };
         device.bind()?;
         Ok(Arc::new(device))
     }
@@ -267,6 +270,19 @@ impl Device {
         self.check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })
     }
 
+    /// The address of a word of device memory whose value nobody reads. One holds it at a time.
+    pub(crate) fn first_word(&self) -> Result<MutexGuard<'_, u64>, Error> {
+        let mut word = self.first_word.lock().unwrap_or_else(PoisonError::into_inner);
+        if *word == 0 {
+            self.bind()?;
+            let bytes = size_of::<u32>();
+            // SAFETY: the pointer is to a live integer; `drop` frees the memory.
+            let result = unsafe { sys::cuMemAlloc_v2(&mut *word, bytes) };
+            self.check_allocation("cuMemAlloc", "device", bytes as u64, result)?;
+        }
+        Ok(word)
+    }
+
     /// Waits for the work of the default stream, and of no stream made by [`crate::Stream::new`].
     pub(crate) fn synchronize_default_stream(&self) -> Result<(), Error> {
         // SAFETY: null names the default stream, which always exists.
@@ -312,6 +328,11 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let word = *self.first_word.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if word != 0 && self.bind().is_ok() {
+            // SAFETY: the memory was allocated by `first_word` and is freed once.
+            let _ = unsafe { sys::cuMemFree_v2(word) };
+        }
         // SAFETY: this gives back what `open` retained, once.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.handle) };
     }

@@ -33,18 +33,41 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Makes a stream that does not wait for the default stream.
+    /// Makes a stream that does not wait for the default stream, with a hardware queue
+    /// ([`Stream::take_queue`]).
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`].
+    /// [`Error::OutOfMemory`], [`Error::Driver`].
     pub fn new(device: &Arc<Device>) -> Result<Stream, Error> {
         device.bind()?;
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the pointer is to a live handle; `drop` destroys the stream.
         device.check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Stream { device: device.clone(), raw, owner: Owner::Ours })
+        let stream = Stream { device: device.clone(), raw, owner: Owner::Ours };
+        stream.take_queue()?;
+        Ok(stream)
+    }
+
+    /// Lets the stream have its hardware queue now: writes a word that nobody reads.
+    ///
+    /// The driver gives a stream its queue with the first work that is enqueued on it. Streams whose first
+    /// works were kernels, enqueued by several threads at once, were seen to share queues however many
+    /// there were, and a kernel that spins then keeps those of its peers from starting
+    /// (`docs/decisions/0034-queues-of-streams.md`). A stream of the caller's own is used before peers wait for what is
+    /// launched on it, or this is called; not while it is captured.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], [`Error::Driver`].
+    pub fn take_queue(&self) -> Result<(), Error> {
+        // One stream after the other.
+        let word = self.device.first_word()?;
+        self.device.bind()?;
+        // SAFETY: the word is device memory as long as the device is open, which streams hold.
+        let result = unsafe { sys::cuMemsetD32Async(*word, 0, 1, self.raw) };
+        self.device.check("cuMemsetD32Async", result)
     }
 
     /// Adopts a stream of the caller, who goes on owning it. Null is the default stream.

@@ -3,6 +3,8 @@
 
 #[path = "support/peers.rs"]
 mod peers;
+#[path = "support/queues.rs"]
+mod queues;
 
 use flux_runtime::blas::{Blas, GemmShape};
 use flux_runtime::numbers::{Bound, Difference, Numbers};
@@ -12,6 +14,7 @@ use flux_runtime::{
 };
 use half::bf16;
 use libtest_mimic::{Arguments, Failed, Trial};
+use queues::kernels_of_new_streams_do_not_stand_behind_each_other;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         println!("skipped: no CUDA device ({reason})");
     }
     let cases = cases![
+        kernels_of_new_streams_do_not_stand_behind_each_other,
         a_device_has_plausible_numbers,
         bytes_come_back_as_they_went,
         nothing_is_fine_and_too_much_is_an_error,

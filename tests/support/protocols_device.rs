@@ -43,6 +43,30 @@ mod kernels {
         }
     }
 
+    /// What is gathered, by every way, ahead of a sum of one's own whose data tell by themselves.
+    #[kernel]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, chunk_rows = 50)]
+    #[schedule(sm_90a, tile = (16, 64, 64), stages = 16, consumers = single, transport = put)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 7, consumers = single, transport = tma, chunk_rows = 37)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, all_gather = pull)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, all_gather = pull, transport = put, chunk_rows = 37)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 7, consumers = single, all_gather = pull, transport = tma)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, all_gather = ring, chunk_rows = 100)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 8, consumers = single, all_gather = ring, transport = put)]
+    #[schedule(sm_90a, tile = (128, 64, 64), stages = 7, consumers = single, all_gather = ring, transport = tma, chunk_rows = 37)]
+    pub fn gathered_sum(a: &Gathered<bf16>, b: &Global<bf16>, c: &mut Global<bf16>) {
+        let parts = flagged::<f32>(Extent::M, Extent::N);
+        for tile in c.tiles() {
+            let a = a.wait(tile.rows());
+            let part = gemm(a, b.t(), tile);
+            for hop in 1..world() {
+                parts.put((rank() + hop) % world(), tile, part);
+            }
+            c.store(tile, parts.sum(tile, part));
+        }
+    }
+
     /// Beside a sum that copy warps bring from its owners.
     #[kernel]
     #[schedule(sm_90a, tile = (128, 128, 64), stages = 6, all_reduce = two_shot)]
@@ -96,7 +120,12 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
         let run = move || exact(ranks, schedule, wrong_of_kept);
         Trial::test(format!("kept_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    trials.chain(sums).chain(flagged).chain(gathers).chain(kept).collect()
+    let ways = [1, 2, 4, 8].into_iter().flat_map(|ranks| (0..10).map(move |way| (ranks, way)));
+    let summed = ways.map(|(ranks, schedule)| {
+        let run = move || exact_of(FEW_ROWS, ranks, schedule, wrong_of_gathered_sum);
+        Trial::test(format!("gathered_sum_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
+    });
+    trials.chain(sums).chain(flagged).chain(gathers).chain(kept).chain(summed).collect()
 }
 
 /// Launches on a rank, of rows, columns and reduction, under a schedule by number: wrong elements.
@@ -138,6 +167,36 @@ fn wrong_of_gathered(
         let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
         kernel.launch(&shard, &rank.tensor(n, k, &b)?, &mut c)?;
         let expected = product(&a, &b, k, &(0..m).collect::<Vec<_>>());
+        let rounded = expected.iter().map(|&x| bf16::from_f64(x));
+        wrong += c.to_vec()?.iter().zip(rounded).filter(|(found, x)| **found != *x).count();
+    }
+    Ok(wrong)
+}
+
+/// Launches of a kernel that sums over what it gathers, with a matrix of each rank's own: wrong elements on
+/// this rank.
+fn wrong_of_gathered_sum(
+    rank: &Rank,
+    [m, n, k]: [usize; 3],
+    launches: usize,
+    schedule: Option<usize>,
+) -> Result<usize, Error> {
+    let schedules = (kernels::gathered_sum::definition().schedules)();
+    let kernel = kernels::gathered_sum::load_with(rank, &schedules[schedule.unwrap_or(0)])?;
+    let rows: Vec<usize> = (0..m).collect();
+    let mut wrong = 0;
+    for launch in 0..launches as u64 {
+        let a = Draw::Integers.rows::<bf16>(100 * launch, 0..m, k);
+        let b_of = |of: u32| Draw::Integers.rows::<bf16>(100 * launch + 1 + u64::from(of), 0..n, k);
+        let own = rank.own_range(m);
+        let shard = rank.tensor(own.len(), k, &a[own.start * k..own.end * k])?;
+        let mut c = rank.tensor(m, n, &vec![bf16::NAN; m * n])?;
+        kernel.launch(&shard, &rank.tensor(n, k, &b_of(rank.index()))?, &mut c)?;
+        let mut expected = vec![0.0; m * n];
+        for of in 0..rank.world_size() {
+            let products = product(&a, &b_of(of), k, &rows);
+            expected.iter_mut().zip(products).for_each(|(sum, x)| *sum += x);
+        }
         let rounded = expected.iter().map(|&x| bf16::from_f64(x));
         wrong += c.to_vec()?.iter().zip(rounded).filter(|(found, x)| **found != *x).count();
     }
