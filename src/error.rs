@@ -33,7 +33,7 @@ pub enum Error {
     /// Ranks on two machines.
     #[error(
         "rank {own_rank} is on machine `{}`, rank {rank} on `{}`: ranks share memory, and so one \
-         machine", hosts[0], hosts[1]
+         machine, unless collectives move what they have (`FLUX_PEERS=nccl`)", hosts[0], hosts[1]
     )]
     OtherMachine {
         /// This rank.
@@ -371,6 +371,19 @@ pub enum Error {
         peer: u32,
         /// What is known of it.
         reason: String,
+    },
+    /// A launch whose data collectives move, for which a peer does not come.
+    #[error(
+        "rank {rank}: the collectives of `{kernel}` came to nothing for {limit_ms} ms: a peer has not \
+         launched it, or waits for something else; start the processes anew"
+    )]
+    CollectiveLate {
+        /// This rank.
+        rank: u32,
+        /// The kernel.
+        kernel: String,
+        /// The limit.
+        limit_ms: u64,
     },
     /// Launches that were under way when their rank recovered.
     #[error("rank {rank} recovered while launches of it were under way: they have no results")]

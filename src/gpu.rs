@@ -43,6 +43,7 @@ pub(crate) use lane::LaunchId;
 pub use outbox::{Outbox, Peers};
 pub(crate) use site::{Site, alike};
 
+use crate::apart::Comms;
 use crate::error::Error;
 use crate::session::{Members, Session};
 use crate::tensor::{Element, Memory};
@@ -83,6 +84,8 @@ struct Inner {
     shares: Vec<Shares>,
     others: Option<Others>,
     passive: Option<Passive>,
+    /// Where peers are processes whose memory is not mapped.
+    apart: Option<Solo>,
     /// Memory of dropped tensors: freeing waits for the whole device, so it is freed when no rank
     /// can be spinning.
     dropped: Mutex<Vec<Dropped>>,
@@ -119,11 +122,20 @@ impl Inner {
             shares,
             others: None,
             passive: None,
+            apart: None,
             dropped: Mutex::default(),
             instances: Mutex::default(),
             enqueuing: RwLock::default(),
         }
     }
+}
+
+/// What stands in for peers whose memory is not mapped.
+#[derive(Debug)]
+struct Solo {
+    comms: Comms,
+    /// The same GPU, with one rank.
+    gpu: Gpu,
 }
 
 /// The GPU of a process that is not a rank yet.
@@ -240,10 +252,60 @@ impl Gpu {
             card.device.require_connections(2 * card.here + 1)?;
             sites.iter().try_for_each(|other| card.device.require_reach(other.uuid))?;
         }
+        Gpu::joined((cards, None), joined, sites)
+    }
+
+    /// As [`Gpu::join`], of peers whose memory is not mapped: NCCL moves their data.
+    pub(crate) fn join_apart(
+        alone: Alone,
+        joined: Arc<Joined>,
+        sites: Vec<Site>,
+    ) -> Result<Gpu, Error> {
+        let Alone { cards, .. } = alone;
+        flux_runtime::nccl::version()?;
+        let own =
+            || cards.iter().map(|card| Card::over(&card.device)).collect::<Result<Vec<_>, _>>();
+        // The rank's streams and those of the one that stands in for it.
+        cards[0].device.require_connections(12)?;
+        let lone = own()?;
+        let lanes = lanes(&lone, &[0], streams(&lone))?;
+        let shares = shares(&lone);
+        let gpu = Gpu::over(Inner::new(lone, lanes, shares), 1);
+        let apart = Solo { comms: Comms::new(Arc::clone(&joined)), gpu };
+        Gpu::joined((cards, Some(apart)), joined, sites)
+    }
+
+    fn joined(
+        (cards, apart): (Vec<Card>, Option<Solo>),
+        joined: Arc<Joined>,
+        sites: Vec<Site>,
+    ) -> Result<Gpu, Error> {
         let lanes = lanes(&cards, &[0], streams(&cards))?;
         let (first, world, shares) = (joined.rank(), joined.world(), shares_of(&sites));
         let others = Some(Others { joined, sites });
-        Ok(Gpu::over(Inner { first, others, ..Inner::new(cards, lanes, shares) }, world))
+        Ok(Gpu::over(Inner { first, others, apart, ..Inner::new(cards, lanes, shares) }, world))
+    }
+
+    /// The communicators of peers whose memory is not mapped.
+    pub(crate) fn comms(&self) -> Option<&Comms> {
+        self.inner.apart.as_ref().map(|apart| &apart.comms)
+    }
+
+    /// The same GPU as a world of one rank, where peers' memory is not mapped.
+    pub(crate) fn solo(&self) -> Option<&Gpu> {
+        self.inner.apart.as_ref().map(|apart| &apart.gpu)
+    }
+
+    /// Launches `rank` on `stream` from now on, if it does not already.
+    pub(crate) fn follow(&self, rank: u32, stream: &Arc<Stream>) {
+        if !Arc::ptr_eq(&self.lane(rank).main(), stream) {
+            self.lane(rank).set_main(Arc::clone(stream));
+        }
+    }
+
+    /// Notes that what `rank` has launched has no results.
+    pub(crate) fn spoil(&self, rank: u32, reason: Error) {
+        self.lane(rank).spoil(reason);
     }
 
     /// One active rank among peers that are nothing but memory.
@@ -400,7 +462,7 @@ impl Gpu {
     }
 
     /// Counts a launch of `rank`.
-    fn count_launch(&self, rank: u32) -> LaunchId {
+    pub(crate) fn count_launch(&self, rank: u32) -> LaunchId {
         LaunchId::new(self.members.in_world(rank), self.lane(rank).launch())
     }
 
@@ -413,6 +475,9 @@ impl Gpu {
 
     /// Why launches of `rank` that have ended have no results, the first time it is asked for.
     fn failure(&self, rank: u32) -> Option<Error> {
+        if let Some(failed) = self.comms().and_then(Comms::take_failure) {
+            return Some(failed);
+        }
         let own = self.own_instances(rank);
         // Of what was told to end, rather what had something to do.
         let unsettled = own.iter().filter(|instance| instance.is_unsettled());

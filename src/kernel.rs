@@ -1,6 +1,7 @@
 //! A loaded kernel: checks a launch, prepares what a new shape needs, and hands it to the host
 //! executor or to the GPU.
 
+use crate::apart::{Apart, Spread};
 use crate::definition::Definition;
 use crate::error::Error;
 use crate::gpu::GpuInstance;
@@ -15,6 +16,7 @@ use flux_ir::eval::Launch;
 use flux_ir::kernel::{ParamId, ParamType};
 use flux_ir::program::BufferId;
 use flux_ir::{Kernel, Schedule, Shape};
+use flux_runtime::Stream;
 use flux_sim::{RankArgs, Workspace};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +31,8 @@ pub struct Loaded {
     /// What was prepared, by the extents of this rank's tensors; by those of all ranks, one behind
     /// the other, where the own ones do not tell the shape. Lengths of shards stand behind them.
     instances: Mutex<HashMap<problem::Extents, Arc<Instance>>>,
+    /// Where the memory of peers is not mapped.
+    apart: Option<Box<Apart>>,
 }
 
 /// What one shape needs on one rank.
@@ -47,6 +51,7 @@ enum Place {
     Empty,
     Host(Arc<Workspace>),
     Gpu(Arc<GpuInstance>),
+    Apart(Spread),
 }
 
 impl Loaded {
@@ -65,7 +70,17 @@ impl Loaded {
         let host = matches!(rank.shared.backend, Backend::Host { .. });
         let source = meeting.share("source", || Source::new(definition, schedule, host))?;
         let shared = Arc::clone(&rank.shared);
-        Ok(Loaded { shared, meeting, source, instances: Mutex::default() })
+        let solo = rank.solo();
+        let apart = solo.map(|solo| Apart::new(definition, &source, schedule, &solo).map(Box::new));
+        let apart = apart.transpose()?;
+        Ok(Loaded { shared, meeting, source, instances: Mutex::default(), apart })
+    }
+
+    /// Launches on `stream` from now on.
+    pub(crate) fn follow(&self, stream: &Arc<Stream>) {
+        if let Backend::Gpu(gpu) = &self.shared.backend {
+            gpu.follow(self.meeting.rank(), stream);
+        }
     }
 
     /// The kernel.
@@ -150,6 +165,12 @@ impl Loaded {
             Place::Gpu(instance) => match &self.shared.backend {
                 Backend::Gpu(gpu) => instance.launch(gpu, &self.source, member, args),
                 Backend::Host { .. } => Ok(()),
+            },
+            Place::Apart(spread) => match (&self.apart, &self.shared.backend) {
+                (Some(apart), Backend::Gpu(gpu)) => {
+                    apart.launch(spread, (gpu, rank), self.source.definition.name, args)
+                }
+                _ => Ok(()),
             },
         }
     }
@@ -298,6 +319,14 @@ impl Loaded {
                 })?;
                 let place = Place::Host(Arc::clone(&workspace));
                 Ok(Instance { launch, member, place, turn: Mutex::default() })
+            }
+            Backend::Gpu(gpu) if let Some(apart) = &self.apart => {
+                let member = Arc::clone(&self.source.family[0]);
+                let launch = Launch { shape, world: self.shared.size, ctas: 1 };
+                let place = (gpu, &self.meeting, &self.shared.members);
+                let limit = self.shared.limit;
+                let spread = apart.spread(&self.source, place, (shape, lengths), limit)?;
+                Ok(Instance { launch, member, place: Place::Apart(spread), turn: Mutex::default() })
             }
             Backend::Gpu(gpu) => {
                 let chosen = self.meeting.share("choice", || {

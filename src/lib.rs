@@ -48,6 +48,7 @@
 extern crate self as flux;
 
 mod any_kernel;
+mod apart;
 mod bundle;
 mod definition;
 mod error;
@@ -82,7 +83,7 @@ pub use flux_ir::{
 pub use flux_macros::{kernel, module, schedule};
 pub use gpu::{Outbox, Peers};
 pub use graph::Graph;
-pub use processes::{Processes, Processor};
+pub use processes::{PeerAccess, Processes, Processor};
 pub use symmetric::SymmetricTensor;
 pub use tensor::{Arg, Element, Tensor};
 pub use world::{Rank, World};

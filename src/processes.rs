@@ -17,6 +17,22 @@ use std::time::Duration;
 /// Chooses what the ranks are made of: `host` or `gpu`.
 const BACKEND: &str = "FLUX_BACKEND";
 
+/// Chooses how data come to ranks on GPUs: `mapped` or `nccl`.
+const PEERS: &str = "FLUX_PEERS";
+
+/// How a rank on a GPU gets what its peers have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerAccess {
+    /// Their memory is mapped, and kernels reach it: all GPUs are in one machine and reach each other.
+    #[default]
+    Mapped,
+    /// It is not: collectives of NCCL go ahead of a kernel and behind it, and nothing overlaps. GPUs may be
+    /// anywhere. Kernels that do more with their peers than gather, exchange, and add up what they store
+    /// are refused when they are loaded.
+    Nccl,
+}
+
 /// What the rank of a process computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -48,6 +64,7 @@ pub enum Processor {
 pub struct Processes {
     job: Job,
     on: Option<Processor>,
+    peers: PeerAccess,
     deadline: Duration,
 }
 
@@ -60,26 +77,19 @@ impl Processes {
 
     /// The rank that the environment names, and where it says that ranks meet: the variables of
     /// torchrun, Open MPI, MPICH and SLURM (`docs/multi-process.md` lists them, and which counts
-    /// where several are set). `FLUX_BACKEND` is `host` or `gpu`.
+    /// where several are set). `FLUX_BACKEND` is `host` or `gpu`, `FLUX_PEERS` is `mapped` or `nccl`.
     ///
     /// # Errors
     /// Variables that are missing, are no numbers, or contradict each other; each is named.
     pub fn from_env() -> Result<Processes, Error> {
-        let on = match env::var(BACKEND).as_deref() {
-            Ok("host") => Some(Processor::Host),
-            Ok("gpu") => Some(Processor::Gpu),
-            Err(env::VarError::NotPresent) | Ok("") => None,
-            other => {
-                let value = other.map_or_else(ToString::to_string, ToString::to_string);
-                let expected = "`host` or `gpu`".into();
-                return Err(flux_runtime::Error::Variable { name: BACKEND, value, expected }.into());
-            }
-        };
-        Ok(Processes { on, ..Processes::of(Job::from_env()?) })
+        let on = choice(BACKEND, [("host", Processor::Host), ("gpu", Processor::Gpu)])?;
+        let peers = choice(PEERS, [("mapped", PeerAccess::Mapped), ("nccl", PeerAccess::Nccl)])?;
+        let peers = peers.unwrap_or_default();
+        Ok(Processes { on, peers, ..Processes::of(Job::from_env()?) })
     }
 
     fn of(job: Job) -> Processes {
-        Processes { job, on: None, deadline: JOIN_LIMIT }
+        Processes { job, on: None, peers: PeerAccess::default(), deadline: JOIN_LIMIT }
     }
 
     /// What the rank computes on, the same on all of them. Where nothing is said, a GPU if there is
@@ -87,6 +97,12 @@ impl Processes {
     #[must_use]
     pub fn on(self, processor: Processor) -> Processes {
         Processes { on: Some(processor), ..self }
+    }
+
+    /// How ranks on GPUs get what their peers have, the same on all of them.
+    #[must_use]
+    pub fn peers(self, peers: PeerAccess) -> Processes {
+        Processes { peers, ..self }
     }
 
     /// How long the ranks wait for each other to start: two minutes where nothing is said.
@@ -109,7 +125,7 @@ impl Processes {
     /// not the same version, say different things, or have GPUs of several kinds, GPUs that do not
     /// reach each other's memory, or none; [`Error::OtherMachine`].
     pub fn join(self) -> Result<World, Error> {
-        let Processes { job, on, deadline } = self;
+        let Processes { job, on, peers, deadline } = self;
         if !(1..=64).contains(&job.world) {
             return Err(Error::WorldSize(job.world));
         }
@@ -122,27 +138,28 @@ impl Processes {
             Ok(gpu) => Ok(gpu.site.clone()),
             Err(error) => Err(error.to_string()),
         });
-        let joined = Joined::new(&job, Introduction { on, cores, site }.encode(), deadline)?;
+        let own = Introduction { on, peers, cores, site };
+        let joined = Joined::new(&job, own.encode(), deadline)?;
         let all: Vec<_> =
             joined.peers().iter().map(|p| Introduction::decode(&p.introduction)).collect();
-        let differ = |(said, rank): (&Option<Introduction>, u32)| {
-            (said.as_ref().map(|said| said.on) != all[0].as_ref().map(|said| said.on))
-                .then_some(rank)
-        };
-        let ranks: Vec<u32> = all.iter().zip(0..).filter_map(differ).collect();
-        if !ranks.is_empty() {
-            let what = "whether they are on GPUs or on the host (`FLUX_BACKEND`)".into();
-            return Err(flux_runtime::Error::RanksDisagree { what, ranks }.into());
+        let what = "whether they are on GPUs or on the host (`FLUX_BACKEND`)";
+        agreed(&all, what, |said| said.on)?;
+        let what = "how they get what their peers have (`FLUX_PEERS`)";
+        agreed(&all, what, |said| said.peers)?;
+        if peers == PeerAccess::Nccl && on == Processor::Host {
+            let problem =
+                "NCCL moves data between GPUs: leave `FLUX_PEERS` out, or say `FLUX_BACKEND=gpu`";
+            return Err(Error::Unsupported { kernel: "join".into(), problem: problem.into() });
         }
         let own = &joined.peers()[joined.rank() as usize];
         for (peer, rank) in joined.peers().iter().zip(0..) {
-            if peer.machine != own.machine {
+            if peer.machine != own.machine && peers == PeerAccess::Mapped {
                 let hosts = [own.host.clone(), peer.host.clone()];
                 return Err(Error::OtherMachine { own_rank: joined.rank(), rank, hosts });
             }
         }
         if let Some(gpu) = gpu {
-            return on_gpus(Arc::new(joined), gpu?, all, deadline);
+            return on_gpus(Arc::new(joined), (gpu?, peers), all, deadline);
         }
         // The same on every rank: a launch has as many CTAs on each.
         let cores = all.iter().flatten().map(|said| said.cores).min().unwrap_or(1);
@@ -151,10 +168,40 @@ impl Processes {
     }
 }
 
+/// What a variable chooses, if it is set.
+fn choice<T: Copy>(name: &'static str, known: [(&str, T); 2]) -> Result<Option<T>, Error> {
+    let value = match env::var(name) {
+        Err(env::VarError::NotPresent) => return Ok(None),
+        Ok(value) if value.is_empty() => return Ok(None),
+        Ok(value) => value,
+        Err(other) => other.to_string(),
+    };
+    if let Some((_, chosen)) = known.iter().find(|(text, _)| *text == value) {
+        return Ok(Some(*chosen));
+    }
+    let expected = known.map(|(text, _)| format!("`{text}`")).join(" or ");
+    Err(flux_runtime::Error::Variable { name, value, expected }.into())
+}
+
+/// Checks that all ranks say the same of `what`.
+fn agreed<T: PartialEq>(
+    all: &[Option<Introduction>],
+    what: &str,
+    of: impl Fn(&Introduction) -> T,
+) -> Result<(), Error> {
+    let said = |rank: usize| all.get(rank).and_then(Option::as_ref).map(&of);
+    let differ = |rank: &u32| said(*rank as usize) != said(0);
+    let ranks: Vec<u32> = (0..all.len() as u32).filter(differ).collect();
+    if ranks.is_empty() {
+        return Ok(());
+    }
+    Err(flux_runtime::Error::RanksDisagree { what: what.into(), ranks }.into())
+}
+
 /// The world of a rank on a GPU, whose peers have introduced themselves.
 fn on_gpus(
     joined: Arc<Joined>,
-    gpu: Alone,
+    (gpu, peers): (Alone, PeerAccess),
     all: Vec<Option<Introduction>>,
     limit: Duration,
 ) -> Result<World, Error> {
@@ -170,7 +217,11 @@ fn on_gpus(
         }
     }
     alike(&sites)?;
-    let gpu = joined.settle(Gpu::join(gpu, Arc::clone(&joined), sites), limit)?;
+    let join = match peers {
+        PeerAccess::Mapped => Gpu::join,
+        PeerAccess::Nccl => Gpu::join_apart,
+    };
+    let gpu = joined.settle(join(gpu, Arc::clone(&joined), sites), limit)?;
     Ok(World::joined(joined, Backend::Gpu(gpu)))
 }
 
@@ -178,6 +229,7 @@ fn on_gpus(
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Introduction {
     on: Processor,
+    peers: PeerAccess,
     cores: u32,
     /// Its GPU, where it is on one, or why it has none.
     site: Option<Result<Site, String>>,
@@ -190,12 +242,16 @@ impl Introduction {
             (Processor::Gpu, Some(Ok(site))) => (1, site.encode()),
             (Processor::Gpu, Some(Err(reason))) => (2, reason.as_bytes().to_vec()),
         };
-        [&[on][..], &self.cores.to_le_bytes(), &site].concat()
+        let peers = match self.peers {
+            PeerAccess::Mapped => 0,
+            PeerAccess::Nccl => 1,
+        };
+        [&[on, peers][..], &self.cores.to_le_bytes(), &site].concat()
     }
 
     /// `None` where it is from another version.
     fn decode(bytes: &[u8]) -> Option<Introduction> {
-        let (on, rest) = bytes.split_first()?;
+        let ([on, peers], rest) = bytes.split_first_chunk::<2>()?;
         let (cores, rest) = rest.split_first_chunk::<4>()?;
         let (on, site) = match on {
             0 if rest.is_empty() => (Processor::Host, None),
@@ -203,7 +259,12 @@ impl Introduction {
             2 => (Processor::Gpu, Some(Err(String::from_utf8_lossy(rest).into_owned()))),
             _ => return None,
         };
-        Some(Introduction { on, cores: u32::from_le_bytes(*cores), site })
+        let peers = match peers {
+            0 => PeerAccess::Mapped,
+            1 => PeerAccess::Nccl,
+            _ => return None,
+        };
+        Some(Introduction { on, peers, cores: u32::from_le_bytes(*cores), site })
     }
 }
 
@@ -251,7 +312,7 @@ pub(crate) fn workspace(
 
 #[cfg(test)]
 mod tests {
-    use super::{Introduction, Processor, Site};
+    use super::{Introduction, PeerAccess, Processor, Site};
     use flux_runtime::Uuid;
 
     #[test]
@@ -262,11 +323,19 @@ mod tests {
             (Processor::Gpu, Some(Ok(site))),
             (Processor::Gpu, Some(Err("no device".into()))),
         ] {
-            let told = Introduction { on, cores: 70_000, site };
-            assert_eq!(Introduction::decode(&told.encode()).as_ref(), Some(&told));
+            for peers in [PeerAccess::Mapped, PeerAccess::Nccl] {
+                let told = Introduction { on, peers, cores: 70_000, site: site.clone() };
+                assert_eq!(Introduction::decode(&told.encode()).as_ref(), Some(&told));
+            }
         }
-        for odd in [&[][..], &[0, 1, 0, 0], &[3, 1, 0, 0, 0], &[0, 1, 0, 0, 0, 0], &[1, 1, 0, 0, 0]]
-        {
+        for odd in [
+            &[][..],
+            &[0, 0, 1, 0, 0],
+            &[3, 0, 1, 0, 0, 0],
+            &[0, 2, 1, 0, 0, 0],
+            &[0, 0, 1, 0, 0, 0, 0],
+            &[1, 0, 1, 0, 0, 0],
+        ] {
             assert_eq!(Introduction::decode(odd), None, "{odd:?}");
         }
     }

@@ -356,7 +356,8 @@ impl fmt::Display for World {
             },
             Backend::Gpu(gpu) if let Some(joined) = &self.shared.joined => {
                 let (rank, size, name) = (joined.rank(), self.shared.size, gpu.name());
-                write!(f, "rank {rank} of {size} processes ({name})")
+                let by = if gpu.comms().is_some() { ", by NCCL" } else { "" };
+                write!(f, "rank {rank} of {size} processes ({name}{by})")
             }
             Backend::Gpu(gpu) => match (gpu.passive(), gpu.ordinals()) {
                 (Some(_), _) => write!(f, "gpu:1 of {} ({})", self.shared.size, gpu.name()),
@@ -490,6 +491,14 @@ impl Rank {
         let (size, limit, backend) = (*size, *limit, Backend::Gpu(gpu));
         let shared = Arc::new(Shared { size, backend, limit, members, session, joined });
         Ok(Rank { shared, ..self.again() })
+    }
+
+    /// This rank as the only one of a world of its own, where the memory of its peers is not mapped.
+    pub(crate) fn solo(&self) -> Option<Rank> {
+        let Backend::Gpu(gpu) = &self.shared.backend else { return None };
+        let backend = Backend::Gpu(gpu.solo()?.clone());
+        let shared = Arc::new(Shared::new(1, backend, self.shared.limit, None));
+        Some(Rank { shared, rendezvous: Arc::new(Rendezvous::new(1)), index: 0 })
     }
 
     /// The GPUs, for a function that the host does not have.

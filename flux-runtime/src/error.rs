@@ -197,8 +197,8 @@ pub enum Error {
     /// Two devices that cannot reach each other's memory.
     #[error(
         "device {device} cannot reach the memory of device {peer}: nothing that links them lets it \
-         (`nvidia-smi topo -p2p r` shows the pairs that can). Virtual ranks of one device, or ranks \
-         of the host, need no link"
+         (`nvidia-smi topo -p2p r` shows the pairs that can). Virtual ranks of one device, ranks of the \
+         host, and processes whose data NCCL moves (`FLUX_PEERS=nccl`) need none"
     )]
     NoPeerAccess {
         /// The device that would reach out.
@@ -210,7 +210,8 @@ pub enum Error {
     #[error(
         "device {device} reaches the memory of device {peer} without atomic operations, which \
          signals are (`nvidia-smi topo -p2p a` shows the pairs that have them: those that NVLink \
-         connects). Virtual ranks of one device, or ranks of the host, need no link"
+         connects). Virtual ranks of one device, ranks of the host, and processes whose data NCCL moves \
+         (`FLUX_PEERS=nccl`) need no link"
     )]
     NoPeerAtomics {
         /// The device that would raise a signal.
@@ -221,7 +222,7 @@ pub enum Error {
     /// The GPU of a peer's process that this process does not see.
     #[error(
         "{uuid} is a peer's GPU, and this process does not see it: let `CUDA_VISIBLE_DEVICES` show \
-         every process the GPUs of all ranks of its machine"
+         every process the GPUs of all ranks of its machine, or NCCL move their data (`FLUX_PEERS=nccl`)"
     )]
     HiddenDevice {
         /// The GPU, as `nvidia-smi -L` lists it.

@@ -1,4 +1,5 @@
-//! NCCL's collectives: the live baseline that benches run beside ours where there are several GPUs.
+//! NCCL's collectives: the live baseline that benches run beside ours where there are several GPUs, and
+//! what moves the data of ranks whose memory is not mapped.
 //!
 //! The library is loaded at the first use, by the names that a system installation has
 //! (`libnccl.so`); where it is missing, [`NcclId::new`] says so.
@@ -9,21 +10,29 @@ use crate::memory::{Span, within};
 use crate::stream::Stream;
 use crate::tensor_map::ElementKind;
 use cudarc::nccl::sys;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+mod parts;
 
 /// Functions of NCCL that are called here. cudarc looks each up at its first use.
 const SYMBOLS: &[&str] = &[
     "ncclGetVersion",
     "ncclGetUniqueId",
     "ncclCommInitRank",
+    "ncclCommInitRankConfig",
+    "ncclCommGetAsyncError",
     "ncclCommAbort",
     "ncclGetErrorString",
     "ncclGetLastError",
     "ncclAllGather",
     "ncclReduceScatter",
     "ncclAllReduce",
+    "ncclBroadcast",
+    "ncclReduce",
     "ncclSend",
     "ncclRecv",
     "ncclGroupStart",
@@ -48,6 +57,23 @@ impl NcclId {
         check("ncclGetUniqueId", result)?;
         Ok(NcclId(id))
     }
+
+    /// What another process makes the same id of.
+    pub fn bytes(&self) -> [u8; 128] {
+        self.0.internal.map(|byte| byte as u8)
+    }
+
+    /// The id that another process told.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfRange`] for another number of bytes than an id has.
+    pub fn from_bytes(bytes: &[u8]) -> Result<NcclId, Error> {
+        let (what, found) = ("bytes of an id of a communicator", bytes.len() as u64);
+        let bytes: [u8; 128] =
+            bytes.try_into().map_err(|_| Error::OutOfRange { what, low: 128, high: 128, found })?;
+        Ok(NcclId(sys::ncclUniqueId { internal: bytes.map(|byte| byte as c_char) }))
+    }
 }
 
 /// The version of the library, as `(major, minor, patch)`.
@@ -64,11 +90,30 @@ pub fn version() -> Result<(i32, i32, i32), Error> {
     Ok((version / 10_000, version / 100 % 100, version % 100))
 }
 
+/// The first fields of `ncclConfig_t`: all that version 2.14 of it has. The library reads as many bytes as
+/// `size` says, and takes its defaults for the rest.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+}
+
+const CONFIG: Config =
+    Config { size: size_of::<Config>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
+
+/// How often a call that goes on by itself is asked whether it has ended.
+const POLL: Duration = Duration::from_micros(50);
+
 /// One rank of a communicator.
 pub struct Nccl {
     device: Arc<Device>,
     comm: sys::ncclComm_t,
+    rank: u32,
     world: u32,
+    /// Within what each call has to have enqueued its work; `None` where a call returns when it has.
+    limit: Option<Duration>,
 }
 
 // SAFETY: a communicator may be used by any thread, one at a time (NCCL user guide, "Thread
@@ -91,7 +136,62 @@ impl Nccl {
         // SAFETY: the pointer is to a live handle; `drop` gives the communicator back.
         let result = unsafe { sys::ncclCommInitRank(&mut comm, world as i32, id.0, rank as i32) };
         check("ncclCommInitRank", result)?;
-        Ok(Nccl { device: Arc::clone(device), comm, world })
+        Ok(Nccl { device: Arc::clone(device), comm, rank, world, limit: None })
+    }
+
+    /// As [`Nccl::join`], within `limit`; so is every later call that enqueues work. What is enqueued has no
+    /// limit: dropping the value ends it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] where ranks are missing; [`Error::Nccl`], [`Error::Driver`].
+    pub fn join_within(
+        device: &Arc<Device>,
+        id: NcclId,
+        (world, rank): (u32, u32),
+        limit: Duration,
+    ) -> Result<Nccl, Error> {
+        device.bind()?;
+        let mut comm = std::ptr::null_mut();
+        let mut config = MaybeUninit::<sys::ncclConfig_t>::zeroed();
+        // SAFETY: the whole begins with these fields, and is longer and no less aligned.
+        unsafe { config.as_mut_ptr().cast::<Config>().write(CONFIG) };
+        let (ranks, own) = (world as i32, rank as i32);
+        // SAFETY: both pointers are to live memory, of which the library reads as much as `CONFIG` says;
+        // `drop` gives the communicator back.
+        let result = unsafe {
+            sys::ncclCommInitRankConfig(&mut comm, ranks, id.0, own, config.as_mut_ptr())
+        };
+        check("ncclCommInitRankConfig", result)?;
+        let nccl = Nccl { device: Arc::clone(device), comm, rank, world, limit: Some(limit) };
+        nccl.settle()?;
+        Ok(nccl)
+    }
+
+    /// The same, with another limit within what calls have to have enqueued their work.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Duration) -> Nccl {
+        self.limit = self.limit.map(|_| limit);
+        self
+    }
+
+    /// Waits until the call before has enqueued all its work.
+    fn settle(&self) -> Result<(), Error> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let begun = Instant::now();
+        loop {
+            let mut state = sys::ncclResult_t::ncclSuccess;
+            // SAFETY: the communicator is alive, the pointer is to a live value.
+            let asked = unsafe { sys::ncclCommGetAsyncError(self.comm, &mut state) };
+            check("ncclCommGetAsyncError", asked)?;
+            if state != sys::ncclResult_t::ncclInProgress {
+                return check("a call of NCCL", state);
+            }
+            if begun.elapsed() >= limit {
+                return Err(Error::Timeout { what: "a call of NCCL", limit });
+            }
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Ranks of the communicator.
@@ -112,7 +212,7 @@ impl Nccl {
         // SAFETY: both spans are live memory of the device, as long as was checked, and stay so until
         // the stream has done the work.
         let result = unsafe { sys::ncclAllGather(from, to, count, kind, self.comm, raw(stream)) };
-        check("ncclAllGather", result)
+        self.enqueued("ncclAllGather", result)
     }
 
     /// The sum over ranks of their `from`; each rank's `to` gets its own part of it.
@@ -134,7 +234,7 @@ impl Nccl {
         // SAFETY: as in `all_gather`.
         let result =
             unsafe { sys::ncclReduceScatter(from, to, count, kind, SUM, self.comm, raw(stream)) };
-        check("ncclReduceScatter", result)
+        self.enqueued("ncclReduceScatter", result)
     }
 
     /// The sum over ranks of their `from`, into each rank's `to`, which may be the same memory.
@@ -156,7 +256,7 @@ impl Nccl {
         // SAFETY: as in `all_gather`.
         let result =
             unsafe { sys::ncclAllReduce(from, to, count, kind, SUM, self.comm, raw(stream)) };
-        check("ncclAllReduce", result)
+        self.enqueued("ncclAllReduce", result)
     }
 
     /// Part `p` of `from` to rank `p`, whose part `q` of `to` comes from rank `q`; all parts are of
@@ -167,28 +267,19 @@ impl Nccl {
     /// [`Error::OutOfBounds`] where `to` is shorter than `from`; [`Error::Nccl`].
     pub fn all_to_all(&self, stream: &Stream, to: Span<'_>, from: Span<'_>) -> Result<(), Error> {
         within("received parts", 0, from.bytes(), to.bytes())?;
-        self.bound(stream)?;
-        let bytes = from.bytes() / u64::from(self.world);
-        let kind = sys::ncclDataType_t::ncclUint8;
-        // SAFETY: no preconditions.
-        check("ncclGroupStart", unsafe { sys::ncclGroupStart() })?;
-        let enqueued = (0..self.world).try_for_each(|peer| {
-            let offset = u64::from(peer) * bytes;
-            let (send, receive) = (from.part(offset, bytes)?, to.part(offset, bytes)?);
-            let (send, receive) = (pointer(send), pointer(receive));
-            let (peer, count) = (peer as i32, bytes as usize);
-            // SAFETY: as in `all_gather`; parts lie within their spans.
-            let sent = unsafe { sys::ncclSend(send, count, kind, peer, self.comm, raw(stream)) };
-            check("ncclSend", sent)?;
-            // SAFETY: as above.
-            let received =
-                unsafe { sys::ncclRecv(receive, count, kind, peer, self.comm, raw(stream)) };
-            check("ncclRecv", received)
-        });
-        // A group that was begun is ended, whatever happened.
-        // SAFETY: no preconditions.
-        let ended = check("ncclGroupEnd", unsafe { sys::ncclGroupEnd() });
-        enqueued.and(ended)
+        let to = to.part(0, from.bytes())?;
+        self.exchange(stream, &self.even_parts(to)?, &self.even_parts(from)?)
+    }
+
+    fn even_parts<'s>(&self, whole: Span<'s>) -> Result<Vec<Span<'s>>, Error> {
+        let bytes = whole.bytes() / u64::from(self.world);
+        (0..u64::from(self.world)).map(|peer| whole.part(peer * bytes, bytes)).collect()
+    }
+
+    /// What a call that enqueues work came to.
+    fn enqueued(&self, call: &'static str, result: sys::ncclResult_t) -> Result<(), Error> {
+        check(call, result)?;
+        self.settle()
     }
 
     fn bound(&self, stream: &Stream) -> Result<(), Error> {
@@ -212,11 +303,13 @@ impl Drop for Nccl {
 
 impl fmt::Debug for Nccl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Nccl { device, comm, world } = self;
+        let Nccl { device, comm, rank, world, limit } = self;
         f.debug_struct("Nccl")
             .field("device", &device.ordinal())
             .field("comm", comm)
+            .field("rank", rank)
             .field("world", world)
+            .field("limit", limit)
             .finish()
     }
 }

@@ -17,6 +17,9 @@ impl Gpu {
         // A group leaves alone what reaches beyond it: that ends by its own limit.
         let own = self.own_instances(rank);
         let ends = |instance: &GpuInstance| instance.members.are_among(&self.members);
+        if let Some(comms) = self.comms() {
+            comms.end(&self.members, &Error::Interrupted { rank });
+        }
         if !self.lane(rank).is_idle()? {
             // The queue may hold many launches, each of which would wait for its own limit.
             for instance in own.iter().filter(|instance| ends(instance)) {
@@ -43,6 +46,11 @@ impl Gpu {
 
     /// Sets everything of `rank`'s to where it is after so many launches. All ranks are at rest.
     pub(crate) fn begin_anew(&self, rank: u32, launches: u32) -> Result<(), Error> {
+        if self.comms().is_some_and(|comms| !comms.are_sound(&self.members)) {
+            let problem = "a collective of NCCL was ended, and with it its communicator: start the \
+                           processes anew";
+            return Err(Error::Unsupported { kernel: "recover".into(), problem: problem.into() });
+        }
         for instance in self.own_instances(rank) {
             // A group's kernels begin anew only with all of its ranks.
             if instance.members.are_among(&self.members) {

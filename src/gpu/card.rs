@@ -49,8 +49,14 @@ impl Card {
     pub(super) fn open(ordinal: u32) -> Result<Card, Error> {
         let device = Device::open(ordinal)?;
         device.require_architecture(Architecture::Sm90a)?;
-        let rescue = Stream::new(&device)?;
-        Ok(Card { device, ranks: 0, here: 0, rescue, modules: Mutex::default() })
+        let card = Card::over(&device)?;
+        Ok(Card { ranks: 0, here: 0, ..card })
+    }
+
+    /// A GPU with one rank.
+    pub(super) fn over(device: &Arc<Device>) -> Result<Card, Error> {
+        let (device, rescue) = (Arc::clone(device), Stream::new(device)?);
+        Ok(Card { device, ranks: 1, here: 1, rescue, modules: Mutex::default() })
     }
 
     /// The loaded code of an image.

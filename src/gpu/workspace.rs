@@ -201,6 +201,11 @@ impl Gpu {
         world: u32,
         bytes: u64,
     ) -> Result<Arc<Heaps>, Error> {
+        if self.comms().is_some() {
+            let problem = "the memory of peers is not mapped (`FLUX_PEERS`): what all ranks reach cannot be \
+                           made";
+            return Err(Error::Unsupported { kernel: "symmetric".into(), problem: problem.into() });
+        }
         self.synchronize(meeting.rank())?;
         meeting.barrier("at rest")?;
         meeting.share("heaps", || {
