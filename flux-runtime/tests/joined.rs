@@ -142,9 +142,14 @@ fn a_coordinator_that_ends_ends_every_call() {
     assert!(start.elapsed() < LONG / 2);
 }
 
+/// Where nobody listens. Tests beside this one get ports of 127.0.0.1, and could get this one.
+fn free(host: &str) -> SocketAddr {
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap()
+}
+
 #[test]
 fn nobody_listens_and_the_deadline_passes() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = free("127.0.0.2");
     let start = Instant::now();
     let error = Joined::new(&job(1, 2, free), Vec::new(), SHORT).unwrap_err();
     assert!(matches!(error, Error::NoCoordinator { .. }), "{error}");
@@ -153,7 +158,7 @@ fn nobody_listens_and_the_deadline_passes() {
 
 #[test]
 fn a_coordinator_that_listens_late_is_found() {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free("127.0.0.3");
     let joined = ranks(2, |rank| {
         if rank == 0 {
             std::thread::sleep(SHORT);

@@ -6,6 +6,7 @@ use crate::{low_latency, protocols, sum_ahead};
 use flux::Error;
 use flux::prelude::*;
 use libtest_mimic::{Failed, Trial};
+use std::time::{Duration, Instant};
 
 #[flux::module]
 mod kernels {
@@ -125,7 +126,15 @@ pub(crate) fn trials(ignored: bool) -> Vec<Trial> {
         let run = move || exact_of(FEW_ROWS, ranks, schedule, wrong_of_gathered_sum);
         Trial::test(format!("gathered_sum_{schedule}_{ranks}"), run).with_ignored_flag(ignored)
     });
-    trials.chain(sums).chain(flagged).chain(gathers).chain(kept).chain(summed).collect()
+    let times = Trial::test("kept_times", times_of_kept).with_ignored_flag(ignored);
+    trials
+        .chain(sums)
+        .chain(flagged)
+        .chain(gathers)
+        .chain(kept)
+        .chain(summed)
+        .chain([times])
+        .collect()
 }
 
 /// Launches on a rank, of rows, columns and reduction, under a schedule by number: wrong elements.
@@ -248,4 +257,44 @@ fn wrong_of_kept(
         wrong += x.to_vec()?.iter().zip(&a).filter(|(found, x)| found != x).count();
     }
     Ok(wrong)
+}
+
+/// Prints what the shipped all-gather + GEMM takes without and with the gathered rows as an output, under the
+/// same schedule, in turn.
+fn times_of_kept() -> Result<(), Failed> {
+    let ([n, k], launches) = ([4096, 4096], 20);
+    let rows = super::placed::world(2)?.run(|rank| {
+        let b = rank.tensor(n, k, &Draw::Uniform.rows::<bf16>(1, 0..n, k))?;
+        let mut rows = Vec::new();
+        for m in [512, 2048, 8192] {
+            let a = rank.tensor(m / 2, k, &Draw::Uniform.rows::<bf16>(2, 0..m / 2, k))?;
+            let (mut x, mut c) = (rank.zeros::<bf16>(m, k)?, rank.zeros::<bf16>(m, n)?);
+            for schedule in &(flux::kernels::ag_gemm_gathered::definition().schedules)() {
+                let plain = flux::kernels::ag_gemm::load_with(rank, schedule)?;
+                let kept = flux::kernels::ag_gemm_gathered::load_with(rank, schedule)?;
+                let mut best = [Duration::MAX; 2];
+                for _ in 0..4 {
+                    for (way, best) in best.iter_mut().enumerate() {
+                        rank.synchronize()?;
+                        let begun = Instant::now();
+                        for _ in 0..launches {
+                            match way {
+                                0 => plain.launch(&a, &b, &mut c)?,
+                                _ => kept.launch(&a, &b, &mut x, &mut c)?,
+                            }
+                        }
+                        rank.synchronize()?;
+                        *best = (*best).min(begun.elapsed() / launches);
+                    }
+                }
+                rows.push((m, schedule.to_string(), best));
+            }
+        }
+        Ok(rows)
+    })?;
+    for (m, what, best) in &rows[0] {
+        let [plain, kept] = best.map(|best| best.as_secs_f64() * 1e6);
+        println!("  {m} rows: {plain:.1} us, kept {kept:.1} us ({:.3}), {what}", kept / plain);
+    }
+    Ok(())
 }
