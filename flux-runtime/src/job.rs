@@ -138,7 +138,7 @@ impl Job {
             agree((launcher.rank, rank), (other.rank, other_rank))?;
             agree((launcher.world, world), (other.world, other_world))?;
         }
-        let (local_rank, local_world) = launcher.local(variable, (rank, world))?;
+        let (local_rank, local_world) = launcher.local(variable, world)?;
         let meet = meet(variable, world, local_world)?;
         let local_rank = local_rank.unwrap_or(rank);
         Ok(Job { rank, world, local_rank, meet, token: variable(TOKEN) })
@@ -160,15 +160,12 @@ impl Launcher {
     }
 
     /// The number of the rank on its machine, and how many ranks that has, where they are told.
-    fn local(
-        &self,
-        variable: Lookup<'_>,
-        (rank, world): (u32, u32),
-    ) -> Result<(Option<u32>, Option<u32>), Error> {
+    fn local(&self, variable: Lookup<'_>, world: u32) -> Result<(Option<u32>, Option<u32>), Error> {
         let local_rank = number(variable, self.local_rank)?;
         let more = "a machine has no more ranks than there are";
-        if let Some(local_rank) = local_rank.filter(|&local_rank| local_rank > rank) {
-            return Err(contradiction((self.local_rank, local_rank), (self.rank, rank), more));
+        // Ranks of a machine may be numbered in another order there: Open MPI 5 counts them by core.
+        if let Some(local_rank) = local_rank.filter(|&local_rank| local_rank >= world) {
+            return Err(contradiction((self.local_rank, local_rank), (self.world, world), more));
         }
         let Some(name) = self.local_world else { return Ok((local_rank, None)) };
         let local_world = number(variable, name)?;

@@ -28,6 +28,9 @@ fn every_launcher_is_understood() {
     let mpirun = "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 \
                   OMPI_COMM_WORLD_LOCAL_SIZE=4 MASTER_PORT=4711";
     assert_eq!(told(mpirun), (2, 4, 2, "AtRank0(\"127.0.0.1:4711\")".into()));
+    let by_core = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 \
+                   OMPI_COMM_WORLD_LOCAL_SIZE=4 MASTER_PORT=4711";
+    assert_eq!(told(by_core), (1, 4, 2, "AtRank0(\"127.0.0.1:4711\")".into()));
     let hydra =
         "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 MASTER_PORT=1 MASTER_ADDR=::1";
     assert_eq!(told(hydra), (1, 2, 1, "AtRank0(\"[::1]:1\")".into()));
@@ -72,7 +75,8 @@ fn what_is_wrong_is_named() {
     let last = "RANK=1 WORLD_SIZE=2 MASTER_PORT=65535 TORCHELASTIC_USE_AGENT_STORE=True";
     assert!(error(last).contains("from 1 to 65534"));
     assert!(error("RANK=1 WORLD_SIZE=2 FLUX_COORDINATOR=a").contains("expected host:port"));
-    assert!(error("RANK=0 WORLD_SIZE=2 LOCAL_RANK=1").contains("LOCAL_RANK is 1 and RANK is 0"));
+    let beyond = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2";
+    assert!(error(beyond).contains("LOCAL_RANK is 2 and WORLD_SIZE is 2"));
     let more = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4";
     assert!(error(more).contains("LOCAL_WORLD_SIZE is 4 and WORLD_SIZE is 2"));
     let local = "RANK=3 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2";
