@@ -295,22 +295,44 @@ impl Network {
         Ok(network)
     }
 
-    /// Waits until what was begun together is over.
-    fn settle(&self, call: &'static str, mut outcome: c_int) -> Result<(), Error> {
+    /// Waits until what was begun together is over. A call may say that it has succeeded and still go on
+    /// (`ncclDevCommCreate` of 2.32), so the communicator is asked in any case.
+    fn settle(&self, call: &'static str, outcome: c_int) -> Result<(), Error> {
+        if outcome != IN_PROGRESS {
+            self.nccl.check(call, outcome, self.comm)?;
+        }
         let begin = Instant::now();
-        while outcome == IN_PROGRESS {
+        loop {
+            let mut state = SUCCESS;
+            // SAFETY: the communicator is this rank's own.
+            let asked = unsafe { (self.nccl.functions.state)(self.comm, &mut state) };
+            self.nccl.check("ncclCommGetAsyncError", asked, self.comm)?;
+            if state != IN_PROGRESS {
+                return self.nccl.check(call, state, self.comm);
+            }
             if begin.elapsed() > self.limit {
                 let status = format!("not over after {:?}: some rank did not come", self.limit);
                 return Err(Error::Network { call, status });
             }
             std::thread::sleep(Duration::from_millis(1));
-            let mut state = SUCCESS;
-            // SAFETY: the communicator is this rank's own.
-            let asked = unsafe { (self.nccl.functions.state)(self.comm, &mut state) };
-            self.nccl.check("ncclCommGetAsyncError", asked, self.comm)?;
-            outcome = state;
         }
-        self.nccl.check(call, outcome, self.comm)
+    }
+
+    /// As [`Network::settle`], of a call that goes on to use what `held` owns: where it is not over, that
+    /// is never freed.
+    fn settle_holding<T>(
+        &self,
+        call: &'static str,
+        outcome: c_int,
+        held: Box<T>,
+    ) -> Result<Box<T>, Error> {
+        match self.settle(call, outcome) {
+            Ok(()) => Ok(held),
+            Err(error) => {
+                Box::leak(held);
+                Err(error)
+            }
+        }
     }
 
     /// What it can do.
@@ -361,12 +383,14 @@ impl Network {
         // SAFETY: the device is current.
         let outcome = unsafe { (functions.alloc)(&mut memory.address, bytes as usize) };
         self.nccl.check("ncclMemAlloc", outcome, self.comm)?;
-        // SAFETY: the memory was just made, and lives as long as the window.
+        let mut window = Box::new(null_mut());
+        // SAFETY: the memory was just made, and lives as long as the window; where that goes lives until the
+        // call is over.
         let outcome = unsafe {
             let (at, size) = (memory.address, bytes as usize);
-            (functions.register)(self.comm, at, size, &mut memory.window, SYMMETRIC)
+            (functions.register)(self.comm, at, size, &mut *window, SYMMETRIC)
         };
-        self.settle("ncclCommWindowRegister", outcome)?;
+        memory.window = *self.settle_holding("ncclCommWindowRegister", outcome, window)?;
         Ok(memory)
     }
 
@@ -404,12 +428,14 @@ impl Network {
             cft: [0; 2],
         };
         let memory = DeviceBuffer::alloc_zeroed(&self.device, DEVICE_COMM_BYTES as u64)?;
-        let mut words = [0u64; DEVICE_COMM_BYTES / 8];
-        // SAFETY: what is written is an ncclDevComm of the version that the requirements name.
+        let mut given = Box::new((requirements, [0u64; DEVICE_COMM_BYTES / 8]));
+        // SAFETY: what is written is an ncclDevComm of the version that the requirements name; both live
+        // until the call is over.
         let outcome = unsafe {
-            (self.nccl.functions.create)(self.comm, &requirements, words.as_mut_ptr().cast())
+            let (requirements, words) = (&raw const given.0, given.1.as_mut_ptr());
+            (self.nccl.functions.create)(self.comm, requirements, words.cast())
         };
-        self.settle("ncclDevCommCreate", outcome)?;
+        let (_, words) = *self.settle_holding("ncclDevCommCreate", outcome, given)?;
         let made = DeviceComm { network: self, words, memory };
         made.memory.copy_from(0, &made.words)?;
         Ok(made)
