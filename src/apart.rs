@@ -57,7 +57,7 @@ struct Piece {
     /// Rows and columns of that.
     extent: [usize; 2],
     /// What is exchanged, one rank's part behind the other.
-    packed: Option<DeviceBuffer>,
+    packed: Option<OnDevice>,
 }
 
 impl Apart {
@@ -119,11 +119,6 @@ impl Apart {
             return Err(Error::Unsupported { kernel: name.into(), problem });
         }
         let number = gpu.count_launch(rank);
-        for arg in &*args {
-            if let Arg::Tensor(TensorArg { data: Data::Target(target), .. }) = arg {
-                target.memory().mark(number);
-            }
-        }
         let pieces = &spread.pieces;
         let launched = spread.comm.launch(name, &stream, |nccl| {
             for (piece, arg) in pieces.iter().zip(&*args) {
@@ -192,10 +187,13 @@ impl Piece {
             Way::Received | Way::Sent => [rows[rank as usize], sum(&cols)],
         };
         let bytes = extent[0] * extent[1] * element;
-        let room = || DeviceBuffer::alloc(gpu.device(rank), bytes);
+        let room = || {
+            let buffer = DeviceBuffer::alloc(gpu.device(rank), bytes)?;
+            Ok::<_, Error>(OnDevice::new(buffer, gpu, rank))
+        };
         let whole = match way {
             Way::Own | Way::Reduced => None,
-            _ => Some(OnDevice::new(room()?, gpu, rank)),
+            _ => Some(room()?),
         };
         let packed = match way {
             Way::Received | Way::Sent => Some(room()?),
@@ -271,13 +269,13 @@ impl Piece {
     /// The own rows of each rank's columns, one behind the other.
     fn packed_parts<'p>(
         &self,
-        packed: &'p DeviceBuffer,
+        packed: &'p OnDevice,
         rank: u32,
         element: u64,
     ) -> Result<Vec<Span<'p>>, Error> {
         let own = self.rows[rank as usize];
         let lengths: Vec<u64> = self.cols.iter().map(|cols| own * cols * element).collect();
-        cut(packed.span(), &lengths)
+        cut(packed.buffer().span(), &lengths)
     }
 
     /// Copies between whole rows and the parts of them that ranks have columns of.

@@ -263,11 +263,10 @@ impl Gpu {
     ) -> Result<Gpu, Error> {
         let Alone { cards, .. } = alone;
         flux_runtime::nccl::version()?;
-        let own =
-            || cards.iter().map(|card| Card::over(&card.device)).collect::<Result<Vec<_>, _>>();
         // The rank's streams and those of the one that stands in for it.
-        cards[0].device.require_connections(12)?;
-        let lone = own()?;
+        cards.iter().try_for_each(|card| card.device.require_connections(12))?;
+        let lone = cards.iter().map(|card| Card::over(&card.device));
+        let lone = lone.collect::<Result<Vec<_>, Error>>()?;
         let lanes = lanes(&lone, &[0], streams(&lone))?;
         let shares = shares(&lone);
         let gpu = Gpu::over(Inner::new(lone, lanes, shares), 1);

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(1500);
 
 fn main() -> ExitCode {
-    let cases: [(&str, fn()); 10] = [
+    let cases: [(&str, fn()); 11] = [
         ("operators_give_what_threads_give", operators),
         ("groups_go_their_own_ways", groups),
         ("a_thousand_launches", thousand),
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         ("a_rank_whose_program_fails_is_named", failing_program),
         ("ranks_that_load_other_kernels_are_told", other_kernels),
         ("ranks_on_other_backends_are_told", other_backends),
+        ("ways_to_peers_that_differ_or_are_none_are_told", other_ways),
         ("descriptors_that_run_out_are_an_error_to_all", no_descriptors),
     ];
     // Each has processes of its own, of which some wait.
@@ -239,6 +240,21 @@ fn other_backends() {
     odd.fail("FLUX_BACKEND is `tpu`, expected `host` or `gpu`");
     let builder = Processes::new(0, 65, "127.0.0.1:0").on(Processor::Host).join();
     assert!(matches!(builder, Err(Error::WorldSize(65))));
+}
+
+fn other_ways() {
+    let port = port();
+    let start = |(rank, peers)| {
+        let variables = [("FLUX_BACKEND", "host"), ("FLUX_PEERS", peers)];
+        start("operators", (rank, 3, port), &variables)
+    };
+    for process in [(0, "mapped"), (1, ""), (2, "nccl")].map(start) {
+        process.fail("ranks [2] disagree with rank 0 on how they get what their peers have");
+    }
+    for process in [(0, "nccl"), (1, "nccl"), (2, "nccl")].map(start) {
+        process.fail("NCCL moves data between GPUs");
+    }
+    start((0, "none")).fail("FLUX_PEERS is `none`, expected `mapped` or `nccl`");
 }
 
 fn no_descriptors() {

@@ -25,7 +25,7 @@ const LIMIT: &str = "FLUX_TEST_LIMIT";
 const STEPS: &str = "FLUX_TEST_STEPS";
 
 /// Every variable that a launcher might have set for the test itself.
-const LAUNCHERS: [&str; 14] = [
+const LAUNCHERS: [&str; 15] = [
     "RANK",
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -39,6 +39,7 @@ const LAUNCHERS: [&str; 14] = [
     "FLUX_COORDINATOR",
     "FLUX_TOKEN",
     "FLUX_BACKEND",
+    "FLUX_PEERS",
     "TORCHELASTIC_RUN_ID",
 ];
 
