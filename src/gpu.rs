@@ -48,9 +48,10 @@ use crate::error::Error;
 use crate::session::{Members, Session};
 use crate::tensor::{Element, Memory};
 use card::{Card, cards};
+use flux_runtime::topology::{Topology, Way};
 use flux_runtime::{Device, DeviceBuffer, Joined, Stream};
 use lane::{COPIERS, Copier, Lane};
-use site::{Others, Shares, shares, shares_of};
+use site::{Others, Shares, shares, shares_of, sites, weakest};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ struct Inner {
     first: u32,
     /// All GPUs of the world, and how ranks share them.
     shares: Vec<Shares>,
+    /// The weakest way between any two of them, where all are known.
+    way: Option<Way>,
     others: Option<Others>,
     passive: Option<Passive>,
     /// Where peers are processes whose memory is not mapped.
@@ -120,6 +123,7 @@ impl Inner {
             lanes,
             first: 0,
             shares,
+            way: None,
             others: None,
             passive: None,
             apart: None,
@@ -230,9 +234,10 @@ impl Gpu {
         for card in &cards {
             card.device.require_connections(2 * card.here + 1)?;
         }
-        let shares = shares(&cards);
+        let (shares, way) = (shares(&cards), weakest(&sites(&cards)));
         let lanes = lanes(&cards, &of_ranks, streams(&cards))?;
-        Ok(Gpu::over(Inner::new(cards, lanes, shares), of_ranks.len() as u32))
+        let inner = Inner { way, ..Inner::new(cards, lanes, shares) };
+        Ok(Gpu::over(inner, of_ranks.len() as u32))
     }
 
     /// The GPU of a process that is to be a rank: number `local_rank`, counted on from 0 where there are
@@ -240,7 +245,7 @@ impl Gpu {
     pub(crate) fn alone(local_rank: u32) -> Result<Alone, Error> {
         let devices = flux_runtime::probe()?.devices;
         let (cards, _) = cards(&[local_rank % devices.max(1)])?;
-        let site = Site::of(&cards[0].device);
+        let site = Site::of(&cards[0].device, &Topology::of_this_machine());
         Ok(Alone { cards, site })
     }
 
@@ -281,8 +286,10 @@ impl Gpu {
     ) -> Result<Gpu, Error> {
         let lanes = lanes(&cards, &[0], streams(&cards))?;
         let (first, world, shares) = (joined.rank(), joined.world(), shares_of(&sites));
+        let way = weakest(&sites);
         let others = Some(Others { joined, sites });
-        Ok(Gpu::over(Inner { first, others, apart, ..Inner::new(cards, lanes, shares) }, world))
+        let inner = Inner { first, way, others, apart, ..Inner::new(cards, lanes, shares) };
+        Ok(Gpu::over(inner, world))
     }
 
     /// The communicators of peers whose memory is not mapped.

@@ -317,7 +317,8 @@ mod tests {
 
     #[test]
     fn introductions_come_back_as_they_were_told() {
-        let site = Site { uuid: Uuid([9; 16]), sms: 132, name: "NVIDIA H200".into() };
+        let site =
+            Site { uuid: Uuid([9; 16]), sms: 132, name: "NVIDIA H200".into(), ways: Vec::new() };
         for (on, site) in [
             (Processor::Host, None),
             (Processor::Gpu, Some(Ok(site))),

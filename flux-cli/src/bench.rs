@@ -449,7 +449,7 @@ fn share(options: &Share) -> Result<String, Box<dyn Error>> {
 
 /// The machine as JSON, to the file asked for or to standard output.
 fn calibrate(options: &Calibrate) -> Result<String, Box<dyn Error>> {
-    let machine = Machine::find(&options.machine)?;
+    let machine = crate::here::find(&options.machine)?;
     let how = &options.how;
     let costs = device::calibrate(options.peers.peers(), how.rounds())?;
     let measured = measured(machine, &costs, &command())?;

@@ -5,6 +5,7 @@ mod bench;
 mod build;
 mod check;
 mod explain;
+mod here;
 mod instrumented;
 mod launch;
 mod order;
@@ -46,7 +47,8 @@ Examples:
                                                        what a launch takes, and what it waits for
   flux bench gemm --set large --svg gemm.svg           products against live cuBLASLt
   flux launch -n 4 -- my_program --world env           four processes, each of them a rank
-  flux topo                                            the GPUs of this machine and their links";
+  flux topo                                            the GPUs of this machine and their links
+  flux topo --machine                                  the same for flux sim, as far as it can be read";
 
 #[derive(Debug, Subcommand)]
 enum Verb {
@@ -66,7 +68,16 @@ enum Verb {
     /// Starts a program as the ranks of a world: processes of this machine.
     Launch(launch::Launch),
     /// Shows the GPUs of this machine, what links them, and which part of the host is near each.
-    Topo,
+    Topo(Topo),
+}
+
+/// Shows the GPUs of this machine.
+#[derive(Debug, Args)]
+struct Topo {
+    /// Prints this machine for `flux sim --machine FILE.json` instead: what can be read, and of the
+    /// nearest machine that comes with the library what cannot.
+    #[arg(long)]
+    machine: bool,
 }
 
 /// Shows a kernel.
@@ -170,7 +181,8 @@ struct Sim {
     /// `NAME` of a kernel of the library, `FILE.rs:NAME`, or `FILE.flux` with Kernel IR or a
     /// Program.
     kernel: String,
-    /// A machine that comes with the library, or `FILE.json` with one of your own.
+    /// A machine that comes with the library, `here` for the one that this runs on, or `FILE.json`
+    /// with one of your own.
     #[arg(long, default_value = "h200-nvlink")]
     machine: String,
     /// Which of the kernel's schedules, from 0.
@@ -278,7 +290,8 @@ fn main() -> ExitCode {
         }
         Verb::Bench(bench) => bench::run(&bench),
         Verb::Launch(options) => launch::run(&options).map(|code| (String::new(), code)),
-        Verb::Topo => Ok((topo::run(), ExitCode::SUCCESS)),
+        Verb::Topo(Topo { machine: false }) => Ok((topo::run(), ExitCode::SUCCESS)),
+        Verb::Topo(Topo { machine: true }) => here::json().map(|text| (text, ExitCode::SUCCESS)),
     };
     match outcome {
         Ok((text, code)) => match io::stdout().lock().write_all(text.as_bytes()) {

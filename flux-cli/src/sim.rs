@@ -1,6 +1,7 @@
 //! `flux sim`.
 
 use crate::Sim;
+use crate::here;
 use crate::show::with_order;
 use crate::source::{self, Content, Source};
 use flux_ir::check::verify;
@@ -18,7 +19,7 @@ use std::path::Path;
 
 /// What `flux sim` prints. `ctas`: whether the grid was given.
 pub(crate) fn run(options: &Sim, ctas: bool) -> Result<String, Box<dyn Error>> {
-    let machine = Machine::find(&options.machine)?;
+    let machine = here::find(&options.machine)?;
     let source = source::find(&options.kernel)?;
     let mut text = String::new();
     if options.schedules {

@@ -30,6 +30,19 @@ fn what_is_not_there_is_no_error_of_topo() {
 }
 
 #[test]
+fn this_machine_is_described_or_what_is_missing_is_said() {
+    for arguments in [&["topo", "--machine"][..], &["sim", "gemm_rs", "--machine", "here"]] {
+        let output = flux(arguments);
+        if output.status.success() {
+            assert!(said(&output).contains("nvidia"), "{}", said(&output));
+        } else {
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(error.contains("no machine can be described here"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_kernel_of_the_library_shows_as_ir_program_and_ptx() {
     for (flag, mark) in [
         ("--ir", "kernel @gemm_rs("),

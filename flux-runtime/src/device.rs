@@ -75,6 +75,21 @@ impl fmt::Display for Uuid {
     }
 }
 
+impl Uuid {
+    /// Reads what [`Uuid`] prints; `None` where it is something else.
+    pub(crate) fn parse(text: &str) -> Option<Uuid> {
+        let digits: String = text.strip_prefix("GPU-")?.split('-').collect();
+        if digits.len() != 32 || !digits.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+            *byte = u8::from_str_radix(&digits[at..at + 2], 16).ok()?;
+        }
+        Some(Uuid(bytes))
+    }
+}
+
 /// Numbers of a device that never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceProperties {
@@ -92,6 +107,21 @@ pub struct DeviceProperties {
     pub shared_bytes: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
+}
+
+impl DeviceProperties {
+    /// The numbers of device `ordinal`, which is not opened for it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`probe`], [`Error::NoSuchDevice`], [`Error::Driver`].
+    pub fn of(ordinal: u32) -> Result<DeviceProperties, Error> {
+        let count = probe()?.devices;
+        if ordinal >= count {
+            return Err(Error::NoSuchDevice { ordinal, count });
+        }
+        properties(ordinal, handle(ordinal)?)
+    }
 }
 
 /// A device with its primary context, the one that the CUDA runtime, cudarc and PyTorch use too.
@@ -455,6 +485,10 @@ mod tests {
     #[test]
     fn a_gpu_is_named_as_other_tools_name_it() {
         let uuid = Uuid(std::array::from_fn(|index| 0x10 + index as u8));
+        assert_eq!(Uuid::parse(&uuid.to_string()), Some(uuid));
+        for odd in ["GPU-1", "MIG-10111213-1415-1617-1819-1a1b1c1d1e1f", ""] {
+            assert_eq!(Uuid::parse(odd), None, "{odd}");
+        }
         assert_eq!(uuid.to_string(), "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f");
     }
 

@@ -9,6 +9,7 @@
 //! | is there a driver, and is it new enough | [`probe`] |
 //! | what a caller's thread is set to | [`CurrentContext`] |
 //! | a GPU and its numbers | [`Device`], [`DeviceProperties`], [`Architecture`] |
+//! | what links the GPUs of this machine | [`topology`] |
 //! | order of work | [`Stream`], [`Event`] |
 //! | work recorded once and replayed | [`Graph`], [`Stream::begin_capture`] |
 //! | memory on the GPU, on the host, of the caller | [`DeviceBuffer`], [`HostBuffer`], [`HostSlice`], [`Span`] |
@@ -47,6 +48,7 @@ pub mod blas;
 pub mod nccl;
 pub mod network;
 pub mod numbers;
+pub mod topology;
 
 mod budget;
 mod copy;

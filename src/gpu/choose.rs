@@ -252,6 +252,7 @@ pub(super) mod tests {
     use super::*;
     use flux_ir::lower::lower;
     use flux_ir::{AllReduce, Transport};
+    use flux_runtime::topology::Way;
 
     /// What an all-gather + GEMM of `shape` runs under.
     fn chosen(link: Link, world: u32, shape: [u32; 3]) -> (Schedule, Launch) {
@@ -330,6 +331,16 @@ pub(super) mod tests {
             let transport = chosen(DEVICE, 8, shape).0.transport;
             assert_eq!(transport, Some(Transport::Put), "virtual ranks, {shape:?}");
         }
+    }
+
+    #[test]
+    fn what_links_gpus_changes_the_schedule() {
+        let over = |way| chosen(Link::over(Some(way)), 8, [8192, 6144, 12288]).0;
+        let (full, pcie) = (over(Way::NvLink { links: 18 }), over(Way::Pcie(None)));
+        assert_eq!(full, chosen(NVLINK, 8, [8192, 6144, 12288]).0);
+        assert_ne!(full, pcie, "PCIe hides less");
+        assert_eq!(pcie.transport, None, "over PCIe copy engines are faster than stores");
+        assert!(pcie.tail.is_some() && full.tail.is_none(), "{pcie}\n{full}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::outbox::Peers;
 use super::{Gpu, Passive};
+use flux_runtime::topology::Way;
 
 /// What ranks are linked by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -150,23 +151,59 @@ impl Gpu {
             Some(Passive { peers: Peers::Resident, .. }) => DEVICE,
             None => match self.inner.shares.as_slice() {
                 [] | [_] => DEVICE,
-                gpus => NVLINK.shared(gpus.iter().map(|gpu| gpu.ranks).max().unwrap_or(1)),
+                gpus => {
+                    let most = gpus.iter().map(|gpu| gpu.ranks).max().unwrap_or(1);
+                    Link::over(self.inner.way).shared(most)
+                }
             },
         }
     }
 }
 
 impl Link {
+    /// What was measured over a way of the kind, at its rates. All of NVLink where no way is known.
+    pub(super) fn over(way: Option<Way>) -> Link {
+        match way {
+            None => NVLINK,
+            Some(way @ Way::NvLink { .. }) => NVLINK.times(way.over_measured()),
+            Some(way @ Way::Pcie(_)) => PCIE.times(way.over_measured()),
+        }
+    }
+
     /// What is left for each of so many ranks that share it.
     pub(super) fn shared(self, ranks: u32) -> Link {
-        let part = |rate: f64| rate / f64::from(ranks);
+        self.times(1.0 / f64::from(ranks))
+    }
+
+    /// The same with all rates so many times as high.
+    fn times(self, factor: f64) -> Link {
         Link {
-            bytes: part(self.bytes),
-            stores: part(self.stores),
-            alone: part(self.alone),
-            pushes: part(self.pushes),
-            bulk: part(self.bulk),
+            bytes: self.bytes * factor,
+            stores: self.stores * factor,
+            alone: self.alone * factor,
+            pushes: self.pushes * factor,
+            bulk: self.bulk * factor,
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Link, NVLINK, PCIE, Way};
+    use flux_runtime::topology::Pcie;
+
+    #[test]
+    fn rates_follow_what_links_gpus_and_latencies_do_not() {
+        let links = |links| Link::over(Some(Way::NvLink { links }));
+        assert_eq!(Link::over(None), NVLINK);
+        assert_eq!(links(18), NVLINK);
+        assert_eq!((links(9).bytes, links(9).pushes), (NVLINK.bytes / 2.0, NVLINK.pushes / 2.0));
+        assert_eq!((links(9).latency, links(9).gap), (NVLINK.latency, NVLINK.gap));
+        let pcie =
+            |generation, lanes| Link::over(Some(Way::Pcie(Some(Pcie { generation, lanes }))));
+        assert_eq!(pcie(5, 16), PCIE);
+        assert_eq!(Link::over(Some(Way::Pcie(None))), PCIE);
+        assert_eq!((pcie(4, 8).bytes, pcie(4, 8).alone), (PCIE.bytes / 4.0, PCIE.alone / 4.0));
     }
 }

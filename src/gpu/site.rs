@@ -4,6 +4,7 @@ use super::Inner;
 use super::card::Card;
 use crate::error::Error;
 use crate::session::Members;
+use flux_runtime::topology::{Pcie, Topology, Way};
 use flux_runtime::{Device, Joined, Uuid};
 use std::sync::Arc;
 
@@ -13,26 +14,84 @@ pub(crate) struct Site {
     pub(crate) uuid: Uuid,
     pub(crate) sms: u32,
     pub(crate) name: String,
+    /// What leads from it to the machine's other GPUs, as far as that is known.
+    pub(crate) ways: Vec<(Uuid, Way)>,
 }
 
 impl Site {
-    pub(crate) fn of(device: &Device) -> Site {
+    pub(crate) fn of(device: &Device, topology: &Topology) -> Site {
         let properties = device.properties();
         let (uuid, sms, name) = (properties.uuid, properties.sms, properties.name.clone());
-        Site { uuid, sms, name }
+        let others = topology.gpus.iter().filter_map(|gpu| gpu.uuid).filter(|to| *to != uuid);
+        let ways = others.filter_map(|to| Some((to, topology.way(uuid, to)?))).collect();
+        Site { uuid, sms, name, ways }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.uuid.0[..], &self.sms.to_le_bytes(), self.name.as_bytes()].concat()
+        let mut bytes = [&self.uuid.0[..], &self.sms.to_le_bytes()].concat();
+        bytes.extend((self.ways.len() as u32).to_le_bytes());
+        for (to, way) in &self.ways {
+            let words = match *way {
+                Way::NvLink { links } => [0, links, 0],
+                Way::Pcie(Some(Pcie { generation, lanes })) => [1, generation, lanes],
+                Way::Pcie(None) => [2, 0, 0],
+            };
+            bytes.extend(to.0);
+            bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+        }
+        bytes.extend(self.name.as_bytes());
+        bytes
     }
 
     /// `None` where it is something else.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Site> {
-        let (uuid, rest) = bytes.split_first_chunk::<16>()?;
-        let (sms, name) = rest.split_first_chunk::<4>()?;
-        let name = String::from_utf8(name.to_vec()).ok()?;
-        Some(Site { uuid: Uuid(*uuid), sms: u32::from_le_bytes(*sms), name })
+        let (uuid, mut rest) = bytes.split_first_chunk::<16>()?;
+        let (sms, count) = (number(&mut rest)?, number(&mut rest)?);
+        let mut ways = Vec::new();
+        for _ in 0..count {
+            let (to, after) = rest.split_first_chunk::<16>()?;
+            rest = after;
+            let words = [number(&mut rest)?, number(&mut rest)?, number(&mut rest)?];
+            let way = match words {
+                [0, links, _] => Way::NvLink { links },
+                [1, generation, lanes] => Way::Pcie(Some(Pcie { generation, lanes })),
+                [2, ..] => Way::Pcie(None),
+                _ => return None,
+            };
+            ways.push((Uuid(*to), way));
+        }
+        let name = String::from_utf8(rest.to_vec()).ok()?;
+        Some(Site { uuid: Uuid(*uuid), sms, name, ways })
     }
+}
+
+/// Takes the number that bytes begin with.
+fn number(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk::<4>()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+/// The weakest way between any two GPUs of ranks at `sites`, where all are known. What ranks have told
+/// each other is the same on each, and so is what follows.
+pub(super) fn weakest(sites: &[Site]) -> Option<Way> {
+    let way = |from: &Site, to: &Site| {
+        let found = from.ways.iter().find(|(uuid, _)| *uuid == to.uuid);
+        found.map(|(_, way)| *way)
+    };
+    let pairs = sites.iter().flat_map(|from| sites.iter().map(move |to| (from, to)));
+    let apart = pairs.filter(|(from, to)| from.uuid != to.uuid);
+    Way::weakest(apart.map(|(from, to)| way(from, to)))
+}
+
+/// The GPUs of ranks that are threads, where they are several: what links one with itself is no question
+/// for NVML.
+pub(super) fn sites(cards: &[Card]) -> Vec<Site> {
+    if cards.len() < 2 {
+        return Vec::new();
+    }
+    let topology = Topology::of_this_machine();
+    cards.iter().map(|card| Site::of(&card.device, &topology)).collect()
 }
 
 /// What ties the rank of this process to those of others.
@@ -99,18 +158,52 @@ pub(crate) fn alike(sites: &[Site]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Shares, Site, Uuid, alike, shares_of};
+    use super::{Pcie, Shares, Site, Uuid, Way, alike, shares_of, weakest};
 
     fn site(id: u8, sms: u32) -> Site {
-        Site { uuid: Uuid([id; 16]), sms, name: "NVIDIA H200".into() }
+        Site { uuid: Uuid([id; 16]), sms, name: "NVIDIA H200".into(), ways: Vec::new() }
+    }
+
+    /// Sites on GPUs from 0 on, with what leads from one to another.
+    fn linked(count: u8, way: impl Fn(u8, u8) -> Option<Way>) -> Vec<Site> {
+        let from = |from| {
+            let to = (0..count).filter(|to| *to != from);
+            let ways = to.filter_map(|to| Some((Uuid([to; 16]), way(from, to)?))).collect();
+            Site { ways, ..site(from, 132) }
+        };
+        (0..count).map(from).collect()
     }
 
     #[test]
     fn sites_come_back_as_they_were_told() {
         let told = site(7, 132).encode();
         assert_eq!(Site::decode(&told), Some(site(7, 132)));
-        assert_eq!(Site::decode(&told[..19]), None);
+        assert_eq!(Site::decode(&told[..23]), None);
         assert_eq!(Site::decode(&[&told[..], &[0xff]].concat()), None);
+        let pcie = Way::Pcie(Some(Pcie { generation: 4, lanes: 8 }));
+        let ways = [Way::NvLink { links: 12 }, pcie, Way::Pcie(None)];
+        let all = linked(4, |from, to| ways.get(usize::from(from ^ to) - 1).copied());
+        for site in all {
+            let told = site.encode();
+            assert_eq!(Site::decode(&told), Some(site));
+            assert_eq!(Site::decode(&told[..50]), None);
+        }
+    }
+
+    #[test]
+    fn the_weakest_way_of_all_ranks_is_the_worlds() {
+        let (twelve, six) = (Way::NvLink { links: 12 }, Way::NvLink { links: 6 });
+        let of = |way: &dyn Fn(u8, u8) -> Option<Way>| weakest(&linked(4, way));
+        assert_eq!(of(&|_, _| Some(twelve)), Some(twelve));
+        let narrow = |from, to| Some(if (from, to) == (2, 3) { six } else { twelve });
+        assert_eq!(of(&narrow), Some(six), "also where it is none of rank 0's");
+        let apart = |from, _| Some(if from == 3 { Way::Pcie(None) } else { six });
+        assert_eq!(of(&apart), Some(Way::Pcie(None)));
+        assert_eq!(of(&|from, _| (from != 1).then_some(six)), None, "a rank without NVML");
+        assert_eq!(weakest(&[]), None);
+        let mut shared = linked(2, |_, _| Some(six));
+        shared.push(shared[0].clone());
+        assert_eq!(weakest(&shared), Some(six), "two ranks of a GPU are no pair");
     }
 
     #[test]
