@@ -223,7 +223,7 @@ impl Piece {
 
     /// Enqueues what has to come ahead of the kernel.
     fn bring(&self, nccl: &Nccl, stream: &Stream, arg: &Arg<'_>, rank: u32) -> Result<(), Error> {
-        let (Some(whole), Some((own, element))) = (&self.whole, span(arg)) else { return Ok(()) };
+        let (Some(whole), Some((own, element))) = (&self.whole, span(arg)?) else { return Ok(()) };
         let (whole, own_cols) = (whole.buffer().span(), self.cols.get(rank as usize));
         match (self.way, own_cols, &self.packed) {
             (Way::Gathered, ..) => {
@@ -242,7 +242,7 @@ impl Piece {
 
     /// Enqueues what has to go behind the kernel.
     fn send(&self, nccl: &Nccl, stream: &Stream, arg: &Arg<'_>, rank: u32) -> Result<(), Error> {
-        let Some((own, element)) = span(arg) else { return Ok(()) };
+        let Some((own, element)) = span(arg)? else { return Ok(()) };
         let Arg::Tensor(tensor) = arg else { return Ok(()) };
         let (kind, own_cols) = (kind(tensor.element), self.cols.get(rank as usize));
         match (self.way, &self.whole, &self.packed, own_cols) {
@@ -322,8 +322,10 @@ fn memory<'a>(arg: &'a Arg<'_>) -> Option<&'a OnDevice> {
     }
 }
 
-/// The memory of a tensor, and the bytes of an element of it.
-fn span<'a>(arg: &'a Arg<'_>) -> Option<(Span<'a>, u64)> {
-    let Arg::Tensor(tensor) = arg else { return None };
-    Some((memory(arg)?.buffer().span(), u64::from(tensor.element.bytes())))
+/// The memory of a tensor, and the bytes of an element of it. A caller's buffer may go on behind the tensor.
+fn span<'a>(arg: &'a Arg<'_>) -> Result<Option<(Span<'a>, u64)>, Error> {
+    let (Arg::Tensor(tensor), Some(memory)) = (arg, memory(arg)) else { return Ok(None) };
+    let element = u64::from(tensor.element.bytes());
+    let bytes = tensor.rows as u64 * tensor.cols as u64 * element;
+    Ok(Some((memory.buffer().span().part(0, bytes)?, element)))
 }
