@@ -113,20 +113,22 @@ impl Apart {
         args: &mut [Arg<'_>],
     ) -> Result<(), Error> {
         let stream = gpu.stream(rank);
-        if gpu.is_capturing(rank) {
+        if gpu.is_capturing(rank) || stream.is_capturing()? {
             let problem =
                 "collectives between ranks whose memory is not mapped are not recorded".into();
             return Err(Error::Unsupported { kernel: name.into(), problem });
         }
-        let number = gpu.count_launch(rank);
         let pieces = &spread.pieces;
+        let mut own: Vec<Arg<'_>> =
+            pieces.iter().zip(&*args).map(|(piece, arg)| piece.stand_in(arg)).collect();
+        self.solo.follow(&stream);
+        // Whatever is refused, or waits for the stream, comes ahead of the first collective.
+        self.solo.ready(&own)?;
+        let number = gpu.count_launch(rank);
         let launched = spread.comm.launch(name, &stream, |nccl| {
             for (piece, arg) in pieces.iter().zip(&*args) {
                 piece.bring(nccl, &stream, arg, rank)?;
             }
-            self.solo.follow(&stream);
-            let mut own: Vec<Arg<'_>> =
-                pieces.iter().zip(&*args).map(|(piece, arg)| piece.stand_in(arg)).collect();
             self.solo.launch(&mut own)?;
             for (piece, arg) in pieces.iter().zip(&*args) {
                 piece.send(nccl, &stream, arg, rank)?;

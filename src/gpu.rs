@@ -49,7 +49,7 @@ use crate::session::{Members, Session};
 use crate::tensor::{Element, Memory};
 use card::{Card, cards};
 use flux_runtime::topology::{Topology, Way};
-use flux_runtime::{Device, DeviceBuffer, Joined, Stream};
+use flux_runtime::{Device, DeviceBuffer, Event, Joined, Stream, Timing};
 use lane::{COPIERS, Copier, Lane};
 use site::{Others, Shares, shares, shares_of, sites, weakest};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -200,6 +200,11 @@ impl Gpu {
     /// The same ranks; what is launched by way of them goes to `stream`, of `rank`'s device.
     pub(crate) fn on(&self, rank: u32, stream: Stream) -> Result<Gpu, Error> {
         self.require_own(rank, &stream)?;
+        if self.comms().is_some() {
+            let problem = "the memory of peers is not mapped (`FLUX_PEERS`): their collectives have one order, \
+                           that of the rank's one stream (`use_stream`)";
+            return Err(Error::Unsupported { kernel: "on".into(), problem: problem.into() });
+        }
         give_queue(&stream)?;
         self.lane(rank).use_several();
         Ok(Gpu { stream: Some(Arc::new(stream)), ..self.clone() })
@@ -210,6 +215,12 @@ impl Gpu {
         self.require_own(rank, &stream)?;
         self.lane(rank).require_free("another stream")?;
         give_queue(&stream)?;
+        if self.comms().is_some() {
+            // What kernels share with collectives is ordered by the stream alone.
+            let behind = Event::new(stream.device(), Timing::Off)?;
+            self.lane(rank).main().record(&behind)?;
+            stream.wait(&behind)?;
+        }
         self.lane(rank).set_main(stream);
         Ok(())
     }

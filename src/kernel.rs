@@ -76,6 +76,15 @@ impl Loaded {
         Ok(Loaded { shared, meeting, source, instances: Mutex::default(), apart })
     }
 
+    /// Makes what a launch with such arguments needs. All ranks meet where a shape is new.
+    pub(crate) fn ready(&self, args: &[Arg<'_>]) -> Result<(), Error> {
+        let extents = self.extents(args)?;
+        match self.known(&extents) {
+            Some(_) => Ok(()),
+            None => self.prepare(extents, &[]).map(drop),
+        }
+    }
+
     /// Launches on `stream` from now on.
     pub(crate) fn follow(&self, stream: &Arc<Stream>) {
         if let Backend::Gpu(gpu) = &self.shared.backend {

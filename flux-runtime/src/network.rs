@@ -390,8 +390,17 @@ impl Network {
             let (at, size) = (memory.address, bytes as usize);
             (functions.register)(self.comm, at, size, &mut *window, SYMMETRIC)
         };
-        memory.window = *self.settle_holding("ncclCommWindowRegister", outcome, window)?;
-        Ok(memory)
+        match self.settle_holding("ncclCommWindowRegister", outcome, window) {
+            Ok(window) => {
+                memory.window = *window;
+                Ok(memory)
+            }
+            Err(error) => {
+                // What is registered may still be worked on.
+                std::mem::forget(memory);
+                Err(error)
+            }
+        }
     }
 
     /// The device communicator, with so many signals, in device memory: what a kernel is given. All ranks make theirs at

@@ -161,7 +161,8 @@ impl Topology {
                 // Handles are no values that could be kept.
                 if let (true, Ok(other)) = (index != to, nvml.device_by_index(to)) {
                     let status = device.p2p_status(&other, P2pCapabilitiesIndex::NvLink);
-                    pair.is_linked = status.ok().map(|status| status == P2pStatus::Ok);
+                    let known = status.ok().filter(|status| *status != P2pStatus::Unknown);
+                    pair.is_linked = known.map(|status| status == P2pStatus::Ok);
                     pair.reach = reach(device, &other);
                     pair.path = device.topology_common_ancestor(other).ok().map(words);
                 }

@@ -14,6 +14,12 @@ use std::time::{Duration, Instant};
 /// How often a communicator is looked at for launches that do not end.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Launches that are under way at most: a stream takes some thousand operations before a call waits.
+const MOST_LAUNCHES: u32 = 64;
+
+/// How often a launch looks whether there is room for it.
+const ROOM_INTERVAL: Duration = Duration::from_micros(50);
+
 /// What a call may take that connects to a peer, at least.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
@@ -53,12 +59,12 @@ impl Comms {
         let id = NcclId::from_bytes(&told[0])?;
         let place = (members.len(), meeting.rank());
         let comm = Nccl::join_within(device, id, place, JOIN_LIMIT).and_then(|nccl| {
-            Ok((nccl.with_limit(limit.max(CONNECT_LIMIT)), HostBuffer::alloc(device, 4)?))
+            Ok((nccl.with_limit(limit.max(CONNECT_LIMIT)), HostBuffer::alloc(device, 8)?))
         });
-        let (nccl, ended) = meeting.together("a communicator", comm.map_err(Error::from))?;
+        let (nccl, words) = meeting.together("a communicator", comm.map_err(Error::from))?;
         let comm = Arc::new(Comm {
             nccl: Mutex::new(Some(nccl)),
-            ended,
+            words,
             begun: AtomicU32::new(0),
             kernel: Mutex::default(),
             failed: Mutex::default(),
@@ -108,8 +114,9 @@ impl Comms {
 pub(super) struct Comm {
     /// `None` once it was ended.
     nccl: Mutex<Option<Nccl>>,
-    /// A word that each launch raises when it has ended.
-    ended: HostBuffer,
+    /// The launch that has ended last, and the one that has begun to run: a word each.
+    words: HostBuffer,
+    /// The launch that was enqueued last.
     begun: AtomicU32,
     /// What was launched last.
     kernel: Mutex<String>,
@@ -130,13 +137,21 @@ impl Comm {
         stream: &Stream,
         make: impl FnOnce(&Nccl) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        // With the communicator locked nobody could end what a full stream waits for.
+        while self.begun.load(Ordering::Acquire).wrapping_sub(self.count()) >= MOST_LAUNCHES
+            && self.failed().is_none()
+        {
+            thread::sleep(ROOM_INTERVAL);
+        }
         let nccl = self.nccl.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(nccl) = nccl.as_ref() else {
             return Err(Error::Poisoned { kernel: kernel.into() });
         };
         kernel.clone_into(&mut self.kernel.lock().unwrap_or_else(PoisonError::into_inner));
         let number = self.begun.load(Ordering::Relaxed).wrapping_add(1);
-        let made = make(nccl).and_then(|()| Ok(stream.write_u32(self.ended.span(), number)?));
+        let words = self.words.span();
+        stream.write_u32(words.part(4, 4)?, number)?;
+        let made = make(nccl).and_then(|()| Ok(stream.write_u32(words.part(0, 4)?, number)?));
         match made {
             Ok(()) => {
                 // From now on somebody looks whether it ends.
@@ -174,7 +189,12 @@ impl Comm {
 
     /// The latest launch that has ended.
     fn count(&self) -> u32 {
-        self.ended.words()[0].load(Ordering::Acquire)
+        self.words.words()[0].load(Ordering::Acquire)
+    }
+
+    /// Whether a launch runs, or waits for peers: what is ahead of it on its stream has ended.
+    fn is_running(&self) -> bool {
+        self.words.words()[1].load(Ordering::Acquire) != self.count()
     }
 
     fn kernel(&self) -> String {
@@ -202,12 +222,12 @@ fn watch(comm: &Weak<Comm>) {
         thread::sleep(WATCH_INTERVAL);
         let Some(comm) = comm.upgrade() else { return };
         let count = comm.count();
-        if count != last || comm.is_idle() {
+        if count != last || !comm.is_running() {
             (last, since) = (count, Instant::now());
-            continue;
         }
+        let gone = if comm.is_idle() { None } else { comm.gone() };
         let late = || (since.elapsed() > comm.limit).then(|| comm.late());
-        if let Some(reason) = comm.gone().or_else(late) {
+        if let Some(reason) = gone.or_else(late) {
             comm.fail(reason);
             return;
         }
