@@ -123,7 +123,10 @@ impl Apart {
             pieces.iter().zip(&*args).map(|(piece, arg)| piece.stand_in(arg)).collect();
         self.solo.follow(&stream);
         // Whatever is refused, or waits for the stream, comes ahead of the first collective.
-        self.solo.ready(&own)?;
+        self.solo.ready(&own).inspect_err(|refused| {
+            // The next launch of this rank must not be paired with this one of its peers.
+            spread.comm.fail(refused.clone());
+        })?;
         let number = gpu.count_launch(rank);
         let launched = spread.comm.launch(name, &stream, |nccl| {
             for (piece, arg) in pieces.iter().zip(&*args) {

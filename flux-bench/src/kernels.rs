@@ -26,6 +26,10 @@ impl<T> PlainKernel<T> {
     }
 }
 
+fn load(rank: &Rank, definition: &'static Definition, choice: &Choice) -> Result<Loaded, Error> {
+    Loaded::new(definition, rank, choice.of(definition)?.as_ref())
+}
+
 impl<T: flux::Element> PlainKernel<T> {
     /// Loads a kernel a → c of any definition; what is passed as b is not looked at.
     ///
@@ -36,8 +40,7 @@ impl<T: flux::Element> PlainKernel<T> {
         definition: &'static Definition,
         choice: &Choice,
     ) -> Result<PlainKernel<T>, Error> {
-        let schedule = choice.of(definition)?;
-        let kernel = Loaded::new(definition, rank, schedule.as_ref())?;
+        let kernel = load(rank, definition, choice)?;
         Ok(PlainKernel(Box::new(move |a, _, c| {
             kernel.launch(&mut [Arg::input(a), Arg::output(c)])
         })))
@@ -52,8 +55,7 @@ impl<T: flux::Element> PlainKernel<T> {
         definition: &'static Definition,
         choice: &Choice,
     ) -> Result<PlainKernel<T>, Error> {
-        let schedule = choice.of(definition)?;
-        let kernel = Loaded::new(definition, rank, schedule.as_ref())?;
+        let kernel = load(rank, definition, choice)?;
         Ok(PlainKernel(Box::new(move |a, b, c| {
             kernel.launch(&mut [Arg::input(a), Arg::input(b), Arg::output(c)])
         })))

@@ -1,4 +1,4 @@
-//! Everything that can go wrong at run time, as sentences.
+//! Everything that can go wrong at run time, as sentences: one enum, so one file, however many they are.
 
 use crate::device::{Architecture, Capability};
 use crate::driver::DriverVersion;
